@@ -26,7 +26,7 @@ pub fn recommend(
     }
     let by_cpu = (cores - 1.0) / cpus;
     let by_memory = (memory - (2.0 * GIB).max(memory / 10.0)) / sandbox;
-    let active = (by_cpu.min(by_memory).floor().max(1.0)).min(1_000_000.0) as u32;
+    let active = by_cpu.min(by_memory).floor().clamp(1.0, 1_000_000.0) as u32;
     let retained = match provider {
         ProviderKind::Docker => active,
         ProviderKind::Microsandbox | ProviderKind::E2b => {
