@@ -1,0 +1,354 @@
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{self, AtFlags, Mode, OFlags, RenameFlags, Stat},
+    io::Errno,
+    process::geteuid,
+};
+
+/// A record or its directory is not what node.md section 3 demands, or the disk failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("{path} {fault}; restore it from the installation or remove it by hand after inspection")]
+    Refused { path: PathBuf, fault: &'static str },
+    #[error("{path} exists with other content; it is written once and never changed")]
+    Differs { path: PathBuf },
+    #[error("{action} {path} failed")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A private directory (0700, owner the effective user), held open so that its path cannot be exchanged.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+pub(super) const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const MODE_BITS: u32 = 0o7777;
+
+impl Directory {
+    pub fn open(path: &Path) -> Result<Self, RecordError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd =
+            fs::open(path, flags, Mode::empty()).map_err(|errno| io("opening the directory", path, errno))?;
+        let stat = fs::fstat(&fd).map_err(|errno| io("inspecting the directory", path, errno))?;
+        let fault = if stat.st_uid != geteuid().as_raw() {
+            Some("belongs to another user")
+        } else if stat.st_mode & MODE_BITS != PRIVATE_DIRECTORY {
+            Some("is not mode 0700")
+        } else {
+            None
+        };
+        match fault {
+            Some(fault) => Err(RecordError::Refused {
+                path: path.to_owned(),
+                fault,
+            }),
+            None => Ok(Self {
+                fd,
+                path: path.to_owned(),
+            }),
+        }
+    }
+
+    /// Opens the directory, creating its last component when it is missing.
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
+        match fs::mkdir(path, Mode::from_raw_mode(PRIVATE_DIRECTORY)) {
+            Ok(()) => {
+                if let Some(parent) = path.parent() {
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                    fs::open(parent, flags, Mode::empty())
+                        .and_then(fs::fsync)
+                        .map_err(|errno| io("syncing the directory", parent, errno))?;
+                }
+            }
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(io("creating the directory", path, errno)),
+        }
+        Self::open(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes every earlier rename and unlink in the directory durable; before a decision rests on them.
+    pub fn sync(&self) -> Result<(), RecordError> {
+        fs::fsync(&self.fd).map_err(|errno| io("syncing the directory", &self.path, errno))
+    }
+
+    /// The bytes of a record of at most `limit` bytes; `None` when there is none.
+    pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, RecordError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(self.refused(name, "is a symbolic link")),
+            Err(errno) => return Err(self.io("opening", name, errno)),
+        };
+        let stat = self.verify(&fd, name)?;
+        if stat.st_size > limit as i64 {
+            return Err(self.refused(name, "is larger than its limit"));
+        }
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(limit as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| self.std_io("reading", name, source))?;
+        if bytes.len() > limit {
+            return Err(self.refused(name, "is larger than its limit"));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Replaces the record. The caller holds the lock that serializes its writers.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        let partial = self.write_partial(name, bytes)?;
+        fs::renameat(&self.fd, partial.as_str(), &self.fd, name)
+            .map_err(|errno| self.io("renaming", name, errno))?;
+        self.sync()
+    }
+
+    /// Publishes a write-once record: identical bytes succeed, different ones refuse.
+    pub fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        let partial = self.write_partial(name, bytes)?;
+        match fs::renameat_with(&self.fd, partial.as_str(), &self.fd, name, RenameFlags::NOREPLACE) {
+            Ok(()) => self.sync(),
+            Err(Errno::EXIST) => {
+                self.remove(&partial)?;
+                match self.read(name, bytes.len())? {
+                    Some(present) if present == bytes => self.sync(),
+                    _ => Err(RecordError::Differs {
+                        path: self.path.join(name),
+                    }),
+                }
+            }
+            Err(errno) => Err(self.io("publishing", name, errno)),
+        }
+    }
+
+    /// Removes a record durably; a missing one is success.
+    pub fn remove(&self, name: &str) -> Result<(), RecordError> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => self.sync(),
+            Err(errno) => Err(self.io("removing", name, errno)),
+        }
+    }
+
+    fn write_partial(&self, name: &str, bytes: &[u8]) -> Result<String, RecordError> {
+        let partial = format!(".{name}.partial");
+        match fs::unlinkat(&self.fd, partial.as_str(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(self.io("removing", &partial, errno)),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat(
+            &self.fd,
+            partial.as_str(),
+            flags,
+            Mode::from_raw_mode(PRIVATE_FILE),
+        )
+        .map_err(|errno| self.io("creating", &partial, errno))?;
+        // The umask may have taken bits away; the mode is exact.
+        fs::fchmod(&fd, Mode::from_raw_mode(PRIVATE_FILE))
+            .map_err(|errno| self.io("creating", &partial, errno))?;
+        let mut file = File::from(fd);
+        file.write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(|source| self.std_io("writing", &partial, source))?;
+        Ok(partial)
+    }
+
+    /// The checks after opening: what was opened is private, and the name still denotes it.
+    pub(super) fn verify(&self, fd: &impl AsFd, name: &str) -> Result<Stat, RecordError> {
+        let stat = fs::fstat(fd).map_err(|errno| self.io("inspecting", name, errno))?;
+        let fault = if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile {
+            Some("is not a regular file")
+        } else if stat.st_uid != geteuid().as_raw() {
+            Some("belongs to another user")
+        } else if stat.st_mode & MODE_BITS != PRIVATE_FILE {
+            Some("is not mode 0600")
+        } else if stat.st_nlink != 1 {
+            Some("has more than one link")
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            return Err(self.refused(name, fault));
+        }
+        let named = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| self.io("inspecting", name, errno))?;
+        if (named.st_dev, named.st_ino) != (stat.st_dev, stat.st_ino) {
+            return Err(self.refused(name, "was replaced while it was opened"));
+        }
+        Ok(stat)
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(super) fn refused(&self, name: &str, fault: &'static str) -> RecordError {
+        RecordError::Refused {
+            path: self.path.join(name),
+            fault,
+        }
+    }
+
+    pub(super) fn io(&self, action: &'static str, name: &str, errno: Errno) -> RecordError {
+        io(action, &self.path.join(name), errno)
+    }
+
+    fn std_io(&self, action: &'static str, name: &str, source: std::io::Error) -> RecordError {
+        RecordError::Io {
+            action,
+            path: self.path.join(name),
+            source,
+        }
+    }
+}
+
+fn io(action: &'static str, path: &Path, errno: Errno) -> RecordError {
+    RecordError::Io {
+        action,
+        path: path.to_owned(),
+        source: errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn private() -> (tempfile::TempDir, Directory) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Directory::create(&temp.path().join("state")).unwrap();
+        (temp, dir)
+    }
+
+    fn listing(dir: &Directory) -> Vec<(String, Vec<u8>)> {
+        let mut all: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|e| {
+                (
+                    e.file_name().into_string().unwrap(),
+                    std::fs::read(e.path()).unwrap_or_default(),
+                )
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_written_record_is_private_and_read_back_whole() {
+        let (_temp, dir) = private();
+        assert_eq!(dir.read("r.json", 8).unwrap(), None);
+        dir.write("r.json", b"one").unwrap();
+        std::fs::write(dir.path().join(".r.json.partial"), b"left by a killed writer").unwrap();
+        dir.write("r.json", b"two").unwrap();
+        assert_eq!(dir.read("r.json", 8).unwrap().unwrap(), b"two");
+        assert_eq!(listing(&dir), [("r.json".into(), b"two".to_vec())]);
+        let mode = std::fs::metadata(dir.path().join("r.json"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        dir.remove("r.json").unwrap();
+        dir.remove("r.json").unwrap();
+        assert_eq!(dir.read("r.json", 8).unwrap(), None);
+    }
+
+    #[test]
+    fn a_write_once_record_accepts_only_its_own_bytes() {
+        let (_temp, dir) = private();
+        dir.publish("g.json", b"one").unwrap();
+        dir.publish("g.json", b"one").unwrap();
+        for other in [b"two".as_slice(), b"on", b"one "] {
+            let refused = dir.publish("g.json", other);
+            assert!(
+                matches!(
+                    refused,
+                    Err(RecordError::Differs { .. } | RecordError::Refused { .. })
+                ),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(listing(&dir), [("g.json".into(), b"one".to_vec())]);
+    }
+
+    // inv: INV-N3
+    #[test]
+    fn a_record_that_is_not_a_private_single_regular_file_is_refused_and_nothing_changes() {
+        let (temp, dir) = private();
+        let at = |name: &str| dir.path().join(name);
+        let outside = temp.path().join("outside");
+        std::fs::write(&outside, b"x").unwrap();
+        std::fs::set_permissions(&outside, PermissionsExt::from_mode(0o600)).unwrap();
+        symlink(&outside, at("symlink")).unwrap();
+        std::fs::hard_link(&outside, at("hardlink")).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), Mode::from_raw_mode(0o600)).unwrap();
+        std::fs::write(at("open"), b"x").unwrap();
+        std::fs::set_permissions(at("open"), PermissionsExt::from_mode(0o644)).unwrap();
+        dir.write("large", &[b'x'; 9]).unwrap();
+        let mut names = vec!["symlink", "hardlink", "directory", "fifo", "open", "large"];
+        if geteuid().is_root() {
+            dir.write("foreign", b"x").unwrap();
+            std::os::unix::fs::chown(at("foreign"), Some(65532), None).unwrap();
+            names.push("foreign");
+        }
+        let inspect = |name: &str| {
+            let meta = std::fs::symlink_metadata(at(name)).unwrap();
+            (
+                std::os::unix::fs::MetadataExt::ino(&meta),
+                meta.permissions().mode(),
+                meta.len(),
+            )
+        };
+        let before: Vec<_> = names.iter().map(|name| inspect(name)).collect();
+        for name in &names {
+            let answer = dir.read(name, 8);
+            assert!(
+                matches!(answer, Err(RecordError::Refused { .. })),
+                "{name}: {answer:?}"
+            );
+        }
+        assert_eq!(names.iter().map(|name| inspect(name)).collect::<Vec<_>>(), before);
+    }
+
+    // inv: INV-N3
+    #[test]
+    fn a_directory_others_may_enter_is_refused() {
+        let (temp, dir) = private();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o750)).unwrap();
+        assert!(matches!(
+            Directory::open(dir.path()),
+            Err(RecordError::Refused { .. })
+        ));
+        assert!(matches!(
+            Directory::create(dir.path()),
+            Err(RecordError::Refused { .. })
+        ));
+        let link = temp.path().join("link");
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        symlink(dir.path(), &link).unwrap();
+        assert!(Directory::open(&link).is_err());
+        assert!(Directory::open(dir.path()).is_ok());
+    }
+}
