@@ -7,6 +7,7 @@
 mod b64;
 mod nullable;
 pub mod shapes;
+pub mod strict;
 
 pub use b64::B64;
 pub use nullable::Nullable;

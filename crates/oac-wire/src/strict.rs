@@ -1,0 +1,796 @@
+//! Strict JSON for every document oac reads: frames, HTTP bodies, records and bootstrap files.
+//!
+//! The rules are protocol.md section 2. `serde` derives with `deny_unknown_fields` already refuse unknown and mis-cased
+//! members, fractions and exponents in integers, and trailing data. This wrapper closes what derives leave open, at
+//! every depth: `null` for an optional member, duplicate keys of maps, arrays in place of objects, and enums written
+//! as objects. Errors name the member and the kind of mistake, never a value, so they are safe to log and to answer.
+//!
+//! Refused alternative: decoding to a generic value first and checking that. It costs a copy of every 50 MiB input.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashSet,
+    fmt,
+};
+
+use serde::{
+    Deserialize,
+    de::{
+        self, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
+        Visitor,
+    },
+};
+
+/// What kind of rule a document breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    /// Not one JSON document in UTF-8, or a number no JSON reader can hold.
+    Syntax,
+    Missing,
+    Unknown,
+    Duplicate,
+    /// `null` where only a value may stand.
+    Null,
+    /// Another JSON type, or a number that is not a plain integer.
+    Type,
+    /// The right JSON type, but not a value of the member.
+    Value,
+}
+
+/// Why a document was refused. Holds the member's path (empty for the document itself) and no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StrictError {
+    pub mistake: Mistake,
+    /// Dotted path such as `reference.tenant_id` or `args[3]`.
+    pub member: String,
+}
+
+impl fmt::Display for StrictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self.mistake {
+            Mistake::Syntax => return f.write_str("not one valid JSON document"),
+            Mistake::Missing => "is missing",
+            Mistake::Unknown => "is not a known member",
+            Mistake::Duplicate => "stands twice",
+            Mistake::Null => "must not be null",
+            Mistake::Type => "has the wrong JSON type",
+            Mistake::Value => "has a value that is not allowed",
+        };
+        if self.member.is_empty() {
+            write!(f, "the document {said}")
+        } else {
+            write!(f, "{} {said}", self.member)
+        }
+    }
+}
+
+impl std::error::Error for StrictError {}
+
+/// Decodes exactly one JSON document, with only JSON white space around it.
+pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, StrictError> {
+    read(bytes, None)
+}
+
+/// Like [`from_slice`].
+pub fn from_str<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, StrictError> {
+    read(text.as_bytes(), None)
+}
+
+/// Decodes a frame: an object that also holds `version` 1 and `type` `kind`, each once, besides the members of `T`.
+pub(crate) fn frame_from_slice<'de, T: Deserialize<'de>>(
+    bytes: &'de [u8],
+    kind: &str,
+) -> Result<T, StrictError> {
+    read(bytes, Some(kind))
+}
+
+fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], frame: Option<&str>) -> Result<T, StrictError> {
+    let track = Track::default();
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let root = Strict {
+        inner: &mut json,
+        track: &track,
+        nullable: false,
+        frame,
+    };
+    let decoded = T::deserialize(root).and_then(|value| json.end().map(|()| value));
+    decoded.map_err(|error| track.explain(&error))
+}
+
+enum Segment {
+    Member(String),
+    Item(usize),
+}
+
+/// Where the decoder stands; on an error it still points at the failing member.
+#[derive(Default)]
+struct Track {
+    path: RefCell<Vec<Segment>>,
+    key: RefCell<String>,
+    /// Set where the mistake is known exactly; the rest is read from the error's wording.
+    mistake: Cell<Option<Mistake>>,
+}
+
+impl Track {
+    fn explain(&self, error: &serde_json::Error) -> StrictError {
+        let text = error.to_string();
+        let named = |start: &str| {
+            text.strip_prefix(start)?
+                .split_once('`')
+                .map(|(name, _)| name.to_owned())
+        };
+        let (mistake, name) = if let Some(mistake) = self.mistake.get() {
+            (
+                mistake,
+                matches!(mistake, Mistake::Duplicate).then(|| self.key.borrow().clone()),
+            )
+        } else if error.is_syntax() || error.is_eof() {
+            (Mistake::Syntax, None)
+        } else if let Some(name) = named("missing field `") {
+            (Mistake::Missing, Some(name))
+        } else if let Some(name) = named("unknown field `") {
+            (Mistake::Unknown, Some(name))
+        } else if text.starts_with("unknown field") {
+            (Mistake::Unknown, None)
+        } else if let Some(name) = named("duplicate field `") {
+            (Mistake::Duplicate, Some(name))
+        } else if text.starts_with("invalid type: null") {
+            (Mistake::Null, None)
+        } else if text.starts_with("invalid type") {
+            (Mistake::Type, None)
+        } else {
+            (Mistake::Value, None)
+        };
+        let mut member = String::new();
+        for segment in self.path.borrow().iter() {
+            match segment {
+                Segment::Member(name) => {
+                    if !member.is_empty() {
+                        member.push('.');
+                    }
+                    member.push_str(name);
+                }
+                Segment::Item(index) => member.push_str(&format!("[{index}]")),
+            }
+        }
+        if let Some(name) = name {
+            if !member.is_empty() {
+                member.push('.');
+            }
+            member.push_str(&name);
+        }
+        // A member name comes from whoever wrote the document; it must not fill a log.
+        let member: String = member
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(MEMBER_CHARS)
+            .collect();
+        StrictError { mistake, member }
+    }
+}
+
+/// Longest member path an error shows, in characters.
+const MEMBER_CHARS: usize = 160;
+
+struct Strict<'t, D> {
+    inner: D,
+    track: &'t Track,
+    /// `null` is legal here, because a `Nullable` asked.
+    nullable: bool,
+    /// The frame type, at the root of a frame.
+    frame: Option<&'t str>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Expect {
+    Free,
+    Object,
+    Optional,
+    Nullable,
+    Variant,
+}
+
+struct Check<'t, V> {
+    visitor: V,
+    track: &'t Track,
+    expect: Expect,
+    frame: Option<&'t str>,
+}
+
+impl<'t, D> Strict<'t, D> {
+    fn check<V>(&self, visitor: V, expect: Expect) -> Check<'t, V> {
+        Check {
+            visitor,
+            track: self.track,
+            expect,
+            frame: self.frame,
+        }
+    }
+}
+
+macro_rules! forward_deserialize {
+    ($($method:ident)*) => { $(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            let check = self.check(visitor, Expect::Free);
+            self.inner.$method(check)
+        }
+    )* };
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
+    type Error = D::Error;
+
+    forward_deserialize! {
+        deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_i128 deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+        deserialize_f32 deserialize_f64 deserialize_char deserialize_str deserialize_string deserialize_bytes
+        deserialize_byte_buf deserialize_unit deserialize_seq deserialize_map deserialize_identifier
+        deserialize_ignored_any
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        let check = self.check(
+            visitor,
+            if self.nullable {
+                Expect::Nullable
+            } else {
+                Expect::Optional
+            },
+        );
+        self.inner.deserialize_option(check)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        // A raw value takes its text from the reader itself, which knows it by this name.
+        if name.starts_with("$serde_json::private") {
+            return self.inner.deserialize_newtype_struct(name, visitor);
+        }
+        visitor.visit_newtype_struct(Strict {
+            nullable: name == "Nullable",
+            ..self
+        })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let check = self.check(visitor, Expect::Object);
+        self.inner.deserialize_struct(name, fields, check)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let check = self.check(visitor, Expect::Variant);
+        self.inner.deserialize_str(check)
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let check = self.check(visitor, Expect::Free);
+        self.inner.deserialize_unit_struct(name, check)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
+        let check = self.check(visitor, Expect::Free);
+        self.inner.deserialize_tuple(len, check)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        len: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let check = self.check(visitor, Expect::Free);
+        self.inner.deserialize_tuple_struct(name, len, check)
+    }
+}
+
+macro_rules! forward_visit {
+    ($($method:ident: $type:ty),* $(,)?) => { $(
+        fn $method<E: de::Error>(self, value: $type) -> Result<V::Value, E> {
+            self.visitor.$method(value)
+        }
+    )* };
+}
+
+impl<V> Check<'_, V> {
+    fn null<'de, E: de::Error>(self, accept: impl FnOnce(V) -> Result<V::Value, E>) -> Result<V::Value, E>
+    where
+        V: Visitor<'de>,
+    {
+        if self.expect == Expect::Optional {
+            self.track.mistake.set(Some(Mistake::Null));
+            return Err(E::custom("null"));
+        }
+        accept(self.visitor)
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Check<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    forward_visit! {
+        visit_bool: bool, visit_i64: i64, visit_i128: i128, visit_u64: u64, visit_u128: u128, visit_f64: f64,
+        visit_bytes: &[u8],
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<V::Value, E> {
+        match self.expect {
+            Expect::Variant => self.visitor.visit_enum(text.into_deserializer()),
+            _ => self.visitor.visit_str(text),
+        }
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<V::Value, E> {
+        match self.expect {
+            Expect::Variant => self.visitor.visit_enum(text.into_deserializer()),
+            _ => self.visitor.visit_borrowed_str(text),
+        }
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<V::Value, E> {
+        match self.expect {
+            Expect::Variant => self.visitor.visit_enum(text.into_deserializer()),
+            _ => self.visitor.visit_string(text),
+        }
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<V::Value, E> {
+        self.null(Visitor::visit_unit)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
+        self.null(Visitor::visit_none)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_some(Strict {
+            inner,
+            track: self.track,
+            nullable: false,
+            frame: None,
+        })
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_newtype_struct(Strict {
+            inner,
+            track: self.track,
+            nullable: false,
+            frame: None,
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+        if self.expect == Expect::Object {
+            return Err(A::Error::invalid_type(de::Unexpected::Seq, &"an object"));
+        }
+        self.visitor.visit_seq(Items {
+            access,
+            track: self.track,
+            index: 0,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+        let seen = (self.expect != Expect::Object).then(HashSet::new);
+        let header = self.frame.map(|kind| Header {
+            kind,
+            version_seen: false,
+            type_seen: false,
+        });
+        self.visitor.visit_map(Members {
+            access,
+            track: self.track,
+            seen,
+            header,
+        })
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_enum(access)
+    }
+}
+
+struct Items<'t, A> {
+    access: A,
+    track: &'t Track,
+    index: usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        self.track.path.borrow_mut().push(Segment::Item(self.index));
+        let item = self.access.next_element_seed(Deeper {
+            seed,
+            track: self.track,
+        })?;
+        self.track.path.borrow_mut().pop();
+        self.index += 1;
+        Ok(item)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.access.size_hint()
+    }
+}
+
+struct Header<'t> {
+    kind: &'t str,
+    version_seen: bool,
+    type_seen: bool,
+}
+
+struct Members<'t, A> {
+    access: A,
+    track: &'t Track,
+    /// Keys so far, where no derive watches for duplicates.
+    seen: Option<HashSet<String>>,
+    header: Option<Header<'t>>,
+}
+
+impl<'de, A: MapAccess<'de>> Members<'_, A> {
+    fn fail<T>(&self, mistake: Mistake, member: &str) -> Result<T, A::Error> {
+        self.track.mistake.set(Some(mistake));
+        if mistake == Mistake::Duplicate {
+            member.clone_into(&mut self.track.key.borrow_mut());
+        } else {
+            self.track
+                .path
+                .borrow_mut()
+                .push(Segment::Member(member.to_owned()));
+        }
+        Err(A::Error::custom("refused"))
+    }
+
+    /// Takes `version` and `type` out of a frame's root object; stands at the next other key afterwards.
+    fn pass_header(&mut self) -> Result<Option<std::borrow::Cow<'de, str>>, A::Error> {
+        loop {
+            let Some(key) = self.access.next_key::<Key<'de>>()? else {
+                let Some(header) = &self.header else {
+                    return Ok(None);
+                };
+                return match (header.version_seen, header.type_seen) {
+                    (false, _) => self.fail(Mistake::Missing, "version"),
+                    (_, false) => self.fail(Mistake::Missing, "type"),
+                    _ => Ok(None),
+                };
+            };
+            let Some(header) = &mut self.header else {
+                return Ok(Some(key.0));
+            };
+            match &*key.0 {
+                "version" => {
+                    if std::mem::replace(&mut header.version_seen, true) {
+                        return self.fail(Mistake::Duplicate, "version");
+                    }
+                    if self.access.next_value::<i64>()? != i64::from(crate::PROTOCOL_VERSION) {
+                        return self.fail(Mistake::Value, "version");
+                    }
+                }
+                "type" => {
+                    let kind = header.kind;
+                    if std::mem::replace(&mut header.type_seen, true) {
+                        return self.fail(Mistake::Duplicate, "type");
+                    }
+                    if self.access.next_value::<Key<'de>>()?.0 != kind {
+                        return self.fail(Mistake::Value, "type");
+                    }
+                }
+                _ => return Ok(Some(key.0)),
+            }
+        }
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+        let Some(key) = self.pass_header()? else {
+            return Ok(None);
+        };
+        let repeated = self
+            .seen
+            .as_mut()
+            .is_some_and(|seen| !seen.insert(key.clone().into_owned()));
+        if repeated {
+            return self.fail(Mistake::Duplicate, &key);
+        }
+        self.track.key.replace(key.clone().into_owned());
+        let key = match key {
+            std::borrow::Cow::Borrowed(text) => {
+                seed.deserialize(de::value::BorrowedStrDeserializer::new(text))
+            }
+            std::borrow::Cow::Owned(text) => seed.deserialize(text.into_deserializer()),
+        };
+        key.map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        let key = self.track.key.borrow().clone();
+        self.track.path.borrow_mut().push(Segment::Member(key));
+        let value = self.access.next_value_seed(Deeper {
+            seed,
+            track: self.track,
+        })?;
+        self.track.path.borrow_mut().pop();
+        Ok(value)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.access.size_hint()
+    }
+}
+
+/// A key, or the frame type; borrowed from the document unless it holds escapes.
+struct Key<'de>(std::borrow::Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(text.into()))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(text.to_owned().into()))
+            }
+        }
+        d.deserialize_str(KeyVisitor)
+    }
+}
+
+struct Deeper<'t, S> {
+    seed: S,
+    track: &'t Track,
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Deeper<'_, S> {
+    type Value = S::Value;
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        self.seed.deserialize(Strict {
+            inner,
+            track: self.track,
+            nullable: false,
+            frame: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::Nullable;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        count: i64,
+        #[serde(default)]
+        note: Option<String>,
+        when: Nullable<i64>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Kind {
+        One,
+        Two,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        kind: Kind,
+        inner: Inner,
+        #[serde(default)]
+        list: Vec<Inner>,
+        #[serde(default)]
+        map: BTreeMap<String, i64>,
+    }
+
+    fn refuse(text: &str) -> (Mistake, String) {
+        let error = from_str::<Outer>(text).unwrap_err();
+        (error.mistake, error.member)
+    }
+
+    // inv: INV-P1
+    #[test]
+    fn every_rule_holds_at_every_depth_and_the_error_names_the_member() {
+        use Mistake::*;
+        let good = r#" {"kind":"two","inner":{"count":1,"when":null},"list":[{"count":2,"when":3,"note":"n"}],"map":{"a":1}} "#;
+        let outer: Outer = from_str(good).unwrap();
+        assert_eq!(outer.list[0].note.as_deref(), Some("n"));
+        let cases: &[(&str, Mistake, &str)] = &[
+            ("", Syntax, ""),
+            ("\u{feff}{}", Syntax, ""),
+            ("{}", Missing, "kind"),
+            ("[]", Type, ""),
+            ("null", Null, ""),
+            (r#"{"kind":"two","inner":{"count":1,"when":null}} x"#, Syntax, ""),
+            (r#"{"kind":"two","inner":{"count":1,"when":null},}"#, Syntax, ""),
+            (r#"{"kind":"two","inner":{"count":1}}"#, Missing, "inner.when"),
+            (
+                r#"{"kind":"two","inner":{"Count":1,"when":null}}"#,
+                Unknown,
+                "inner.Count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1,"count":1,"when":null}}"#,
+                Duplicate,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1.0,"when":null}}"#,
+                Type,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1e3,"when":null}}"#,
+                Type,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":-0,"when":null}}"#,
+                Type,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":01,"when":null}}"#,
+                Syntax,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":9223372036854775808,"when":null}}"#,
+                Value,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":"1","when":null}}"#,
+                Type,
+                "inner.count",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1,"when":null,"note":null}}"#,
+                Null,
+                "inner.note",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":null,"when":null}}"#,
+                Null,
+                "inner.count",
+            ),
+            (r#"{"kind":"two","inner":[1,"n",null]}"#, Type, "inner"),
+            (
+                r#"{"kind":{"two":null},"inner":{"count":1,"when":null}}"#,
+                Type,
+                "kind",
+            ),
+            (r#"{"kind":"Two","inner":{"count":1,"when":null}}"#, Value, "kind"),
+            (r#"{"kind":null,"inner":{"count":1,"when":null}}"#, Null, "kind"),
+            (
+                r#"{"kind":"two","inner":{"count":1,"when":null},"list":[{"count":1,"when":1},{"count":1,"when":""}]}"#,
+                Type,
+                "list[1].when",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1,"when":null},"map":{"a":1,"a":1}}"#,
+                Duplicate,
+                "map.a",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1,"when":null},"map":{"a":null}}"#,
+                Null,
+                "map.a",
+            ),
+            (
+                r#"{"kind":"two","inner":{"count":1,"when":null},"list":null}"#,
+                Null,
+                "list",
+            ),
+            (
+                "{\"kind\":\"t\\ud800\",\"inner\":{\"count\":1,\"when\":null}}",
+                Syntax,
+                "kind",
+            ),
+        ];
+        for (text, mistake, member) in cases {
+            assert_eq!(refuse(text), (*mistake, (*member).to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_generic_value_refuses_duplicates_at_every_depth_but_keeps_nulls() {
+        assert!(from_str::<serde_json::Value>(r#"{"a":[{"b":null}]}"#).is_ok());
+        let error = from_str::<serde_json::Value>(r#"{"a":[{"b":1,"b":2}]}"#).unwrap_err();
+        assert_eq!(
+            (error.mistake, error.member.as_str()),
+            (Mistake::Duplicate, "a[0].b")
+        );
+    }
+
+    // inv: INV-P2
+    #[test]
+    fn a_frame_holds_version_one_and_its_type_exactly_once_in_any_place() {
+        let read = |text: &str| {
+            frame_from_slice::<Inner>(text.as_bytes(), "inner").map_err(|e| (e.mistake, e.member))
+        };
+        assert!(read(r#"{"version":1,"type":"inner","count":1,"when":null}"#).is_ok());
+        assert!(read(r#"{"count":1,"when":null,"type":"inner","version":1}"#).is_ok());
+        for (text, mistake, member) in [
+            (
+                r#"{"type":"inner","count":1,"when":null}"#,
+                Mistake::Missing,
+                "version",
+            ),
+            (r#"{"version":1,"count":1,"when":null}"#, Mistake::Missing, "type"),
+            (
+                r#"{"version":2,"type":"inner","count":1,"when":null}"#,
+                Mistake::Value,
+                "version",
+            ),
+            (
+                r#"{"version":1,"version":1,"type":"inner","count":1,"when":null}"#,
+                Mistake::Duplicate,
+                "version",
+            ),
+            (
+                r#"{"version":1,"type":"inner","type":"inner","count":1,"when":null}"#,
+                Mistake::Duplicate,
+                "type",
+            ),
+            (
+                r#"{"version":1,"type":"other","count":1,"when":null}"#,
+                Mistake::Value,
+                "type",
+            ),
+            (
+                r#"{"version":1,"type":"inner","count":1,"when":null,"x":0}"#,
+                Mistake::Unknown,
+                "x",
+            ),
+        ] {
+            assert_eq!(read(text).unwrap_err(), (mistake, member.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_never_holds_a_value() {
+        for text in [
+            r#"{"kind":"sesame","inner":{"count":1,"when":null}}"#,
+            r#"{"kind":"two","inner":{"count":"sesame","when":null}}"#,
+            r#"{"kind":"two","inner":{"count":1,"when":"sesame"}}"#,
+        ] {
+            let error = from_str::<Outer>(text).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
+        }
+    }
+}
