@@ -1,0 +1,8 @@
+//! The worker that converges allocations.
+
+use std::sync::Arc;
+
+use crate::Core;
+
+/// Starts this part's workers.
+pub fn start(_core: &Arc<Core>) {}

@@ -1,0 +1,296 @@
+//! The configuration file (core.md section 1): strict, and secrets only from files of mode 0600.
+//!
+//! A key whose feature this build does not have is refused by name instead of being ignored, so that a file which
+//! starts Core means what it says.
+
+mod address;
+mod secret_file;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+pub use address::{AddressError, PublicUrl};
+pub use secret_file::{SecretFileError, read_secret_file};
+
+/// Where `run`, `core-key` and `release` look without `--config`.
+pub const DEFAULT_PATH: &str = "/etc/oac-core/config.toml";
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+const DEFAULT_DATABASE: &str = "sqlite:///var/lib/oac-core/core.db";
+
+/// What Core was told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Addresses of the HTTP service, at least one.
+    pub listen: Vec<SocketAddr>,
+    /// The origin that nodes and sandboxes reach Core under.
+    pub public_url: Option<PublicUrl>,
+    pub database: Database,
+}
+
+/// Where the database is. The password, when there is one, was read from its file.
+#[derive(Debug, Clone)]
+pub enum Database {
+    Sqlite {
+        path: PathBuf,
+    },
+    Postgres {
+        url: String,
+        password: Option<oac_model::Secret>,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: check that it exists and is readable", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{} is not a usable configuration: correct the line named below", path.display())]
+    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("`{key}` is not supported by this build: remove it from the configuration")]
+    NotBuilt { key: &'static str },
+    #[error("`listen` must name at least one address")]
+    NoListener,
+    #[error("`{key}` is not usable: {rule}")]
+    Value { key: &'static str, rule: String },
+    #[error("`public_url` is not usable")]
+    PublicUrl(#[source] AddressError),
+    #[error("`database.password_file` is not usable")]
+    Password(#[source] SecretFileError),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<Vec<SocketAddr>>,
+    metrics_listen: Option<String>,
+    public_url: Option<String>,
+    tls: Option<Tls>,
+    database: Option<DatabaseFile>,
+    release_dir: Option<PathBuf>,
+    release_url: Option<String>,
+    seal_key_file: Option<PathBuf>,
+    direct: Option<Direct>,
+    trusted_proxies: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    #[expect(dead_code, reason = "read to be refused by name")]
+    certificate_file: Option<PathBuf>,
+    #[expect(dead_code, reason = "read to be refused by name")]
+    key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DatabaseFile {
+    url: Option<String>,
+    password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Direct {
+    #[expect(dead_code, reason = "read to be refused by name")]
+    max_active: Option<u32>,
+    #[expect(dead_code, reason = "read to be refused by name")]
+    max_retained: Option<u32>,
+}
+
+impl Config {
+    /// Reads and checks the file at `path` and the secret files it names.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks `text`; `path` is named in errors.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|source| ConfigError::Syntax {
+            path: path.to_owned(),
+            source,
+        })?;
+        file.refuse_what_is_not_built()?;
+        let listen = file
+            .listen
+            .unwrap_or_else(|| DEFAULT_LISTEN.parse().into_iter().collect());
+        if listen.is_empty() {
+            return Err(ConfigError::NoListener);
+        }
+        let public_url = file
+            .public_url
+            .map(|u| u.parse())
+            .transpose()
+            .map_err(ConfigError::PublicUrl)?;
+        let database = Database::of(file.database.unwrap_or_default())?;
+        Ok(Self {
+            listen,
+            public_url,
+            database,
+        })
+    }
+}
+
+impl File {
+    fn refuse_what_is_not_built(&self) -> Result<(), ConfigError> {
+        let keys = [
+            // Only its absence can be honoured: an empty text says "no metrics", which is what this build does.
+            (
+                "metrics_listen",
+                self.metrics_listen.as_ref().is_some_and(|m| !m.is_empty()),
+            ),
+            ("tls", self.tls.is_some()),
+            ("release_dir", self.release_dir.is_some()),
+            ("release_url", self.release_url.is_some()),
+            ("seal_key_file", self.seal_key_file.is_some()),
+            ("direct", self.direct.is_some()),
+            ("trusted_proxies", self.trusted_proxies.is_some()),
+        ];
+        match keys.into_iter().find(|(_, set)| *set) {
+            Some((key, _)) => Err(ConfigError::NotBuilt { key }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Database {
+    fn of(file: DatabaseFile) -> Result<Self, ConfigError> {
+        const KEY: &str = "database.url";
+        let refuse = |rule: &str| ConfigError::Value {
+            key: KEY,
+            rule: rule.to_owned(),
+        };
+        let text = file.url.unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
+        if let Some(path) = text.strip_prefix("sqlite://") {
+            if !path.starts_with('/') || path.contains('?') {
+                return Err(refuse("write sqlite:// and an absolute path, nothing else"));
+            }
+            if file.password_file.is_some() {
+                return Err(ConfigError::Value {
+                    key: "database.password_file",
+                    rule: "SQLite takes no password: remove it".to_owned(),
+                });
+            }
+            return Ok(Self::Sqlite { path: path.into() });
+        }
+        let url = url::Url::parse(&text)
+            .map_err(|_| refuse("write sqlite:///path or postgres://user@host/name"))?;
+        if !matches!(url.scheme(), "postgres" | "postgresql") {
+            return Err(refuse("write sqlite:///path or postgres://user@host/name"));
+        }
+        if url.password().is_some() {
+            return Err(refuse(
+                "it holds a password: put it into a file of mode 0600 and name that in database.password_file",
+            ));
+        }
+        let password = file
+            .password_file
+            .map(|path| read_secret_file(&path))
+            .transpose()
+            .map_err(ConfigError::Password)?;
+        Ok(Self::Postgres { url: text, password })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("config.toml"))
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_documented_defaults() {
+        let config = parse("").unwrap();
+        assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
+        assert!(config.public_url.is_none());
+        assert!(
+            matches!(config.database, Database::Sqlite { path } if path == Path::new("/var/lib/oac-core/core.db"))
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_at_any_depth_stops_the_start() {
+        for text in [
+            "listens = []",
+            "[database]\nurls = \"x\"",
+            "[tls]\ncert = \"x\"",
+            "Listen = []",
+        ] {
+            assert!(matches!(parse(text), Err(ConfigError::Syntax { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_a_feature_this_build_lacks_is_refused_by_name() {
+        for (text, name) in [
+            ("metrics_listen = \"127.0.0.1:9464\"", "metrics_listen"),
+            ("[tls]\ncertificate_file = \"/a\"\nkey_file = \"/b\"", "tls"),
+            ("release_dir = \"/r\"", "release_dir"),
+            ("release_url = \"https://r\"", "release_url"),
+            ("seal_key_file = \"/k\"", "seal_key_file"),
+            ("[direct]\nmax_active = 1", "direct"),
+            ("trusted_proxies = [\"10.0.0.0/8\"]", "trusted_proxies"),
+        ] {
+            assert!(
+                matches!(parse(text), Err(ConfigError::NotBuilt { key }) if key == name),
+                "{text}"
+            );
+        }
+        assert!(parse("metrics_listen = \"\"").is_ok());
+    }
+
+    #[test]
+    fn listen_takes_both_address_families_and_at_least_one() {
+        let config = parse("listen = [\"[::1]:80\", \"0.0.0.0:81\"]").unwrap();
+        assert_eq!(config.listen.len(), 2);
+        assert!(matches!(parse("listen = []"), Err(ConfigError::NoListener)));
+        assert!(parse("listen = [\"localhost:80\"]").is_err());
+    }
+
+    // inv: INV-C14
+    #[test]
+    fn a_password_comes_only_from_a_file_of_mode_0600() {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert!(matches!(
+            parse("[database]\nurl = \"postgres://oac:secret@db/oac\""),
+            Err(ConfigError::Value {
+                key: "database.url",
+                ..
+            })
+        ));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        std::fs::write(&file, "hunter2\n").unwrap();
+        let text = format!("[database]\nurl = \"postgres://oac@db/oac\"\npassword_file = {file:?}");
+        for mode in [0o644, 0o640, 0o604, 0o700, 0o660] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(
+                matches!(
+                    parse(&text),
+                    Err(ConfigError::Password(SecretFileError::Mode { .. }))
+                ),
+                "{mode:o}"
+            );
+        }
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let config = parse(&text).unwrap();
+        let Database::Postgres {
+            password: Some(password),
+            ..
+        } = &config.database
+        else {
+            panic!("no password: {config:?}");
+        };
+        assert_eq!(password.expose(), "hunter2");
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,101 @@
+//! Who is asking. The route table checks the credential before anything of the handler runs; these extractors hand the
+//! handler what was found, so a handler cannot run under another class than its table entry names.
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, header, request::Parts},
+};
+use oac_model::{CoreKeyId, NodeId, ProjectId, ProjectKeyId, Secret};
+
+use super::ApiError;
+
+/// The credential a route accepts; each accepts exactly one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Credential {
+    /// None: anyone may ask.
+    Open,
+    /// A Core key, `oac_core_…`.
+    CoreKey,
+    /// A Project API key, `oac_key_…`; opens its own Project.
+    ProjectKey,
+    /// An enrollment token, checked by the handler inside its transaction, after the body.
+    EnrollmentToken,
+    /// An enrollment token, or a node credential with `X-OAC-Node-ID`.
+    EnrollmentTokenOrNode,
+    /// A node credential. `X-OAC-Node-ID`, when sent, must name that node.
+    Node,
+    /// A sandbox link credential, checked by the handler.
+    Link,
+}
+
+impl Credential {
+    /// As the golden list of routes spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::CoreKey => "core_key",
+            Self::ProjectKey => "project_key",
+            Self::EnrollmentToken => "enrollment_token",
+            Self::EnrollmentTokenOrNode => "enrollment_token_or_node",
+            Self::Node => "node",
+            Self::Link => "link",
+        }
+    }
+}
+
+/// The header in which a node names itself.
+pub const NODE_ID_HEADER: &str = "x-oac-node-id";
+
+/// A valid Core key.
+#[derive(Debug, Clone, Copy)]
+pub struct CoreKeyAuth {
+    pub core_key_id: CoreKeyId,
+}
+
+/// A valid Project API key.
+#[derive(Debug, Clone, Copy)]
+pub struct ProjectAuth {
+    pub project_id: ProjectId,
+    pub key_id: ProjectKeyId,
+}
+
+/// A valid credential of a node that is not retired.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeAuth {
+    pub node_id: NodeId,
+}
+
+/// What a machine that may not be a node yet presented.
+#[derive(Debug, Clone, Copy)]
+pub enum MachineAuth {
+    /// A token that was usable when it was looked up.
+    Token,
+    Node(NodeAuth),
+}
+
+/// The text after `Bearer`; `None` when the header is absent, repeated, of another scheme or empty.
+pub fn bearer(headers: &HeaderMap) -> Option<Secret> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| Secret::new(token))
+}
+
+macro_rules! from_extensions {
+    ($($name:ident),*) => { $(
+        impl<S: Send + Sync> FromRequestParts<S> for $name {
+            type Rejection = ApiError;
+
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+                match parts.extensions.get::<Self>() {
+                    Some(auth) => Ok(*auth),
+                    // A handler asks for another class than its table entry: refuse rather than run.
+                    None => Err(ApiError::invalid_api_key()),
+                }
+            }
+        }
+    )* };
+}
+from_extensions!(CoreKeyAuth, ProjectAuth, NodeAuth, MachineAuth);

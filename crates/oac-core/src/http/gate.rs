@@ -1,0 +1,143 @@
+//! The checks every request passes before its handler.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body as HttpBody,
+    extract::{Request, State},
+    http::{HeaderMap, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
+
+use super::{
+    ApiError,
+    auth::{self, Credential},
+    router::Body,
+};
+use crate::Core;
+
+/// What the table says about one route.
+#[derive(Clone)]
+pub(crate) struct Rule {
+    pub(crate) core: Arc<Core>,
+    pub(crate) credential: Credential,
+    pub(crate) body: Body,
+}
+
+/// The whole body, within its limit.
+#[derive(Clone)]
+pub(crate) struct BufferedBody(pub(crate) Bytes);
+
+const API_PREFIXES: [&str; 3] = ["/api/v1", "/core/v1", "/v1"];
+
+/// Is `path` below one of the prefixes that only the owner answers?
+fn is_api(path: &str) -> bool {
+    API_PREFIXES.iter().any(|prefix| {
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+/// First check: a Core that does not own the installation answers nothing else (INV-C3).
+pub(crate) async fn owned(State(core): State<Arc<Core>>, request: Request, next: Next) -> Response {
+    if is_api(request.uri().path()) && core.owner.ownership().is_none() {
+        return ApiError::standby().into_response();
+    }
+    next.run(request).await
+}
+
+/// `details` are for operators: outside `/core/v1` an error is sent without them.
+pub(crate) async fn hide_details(request: Request, next: Next) -> Response {
+    let operator = request.uri().path().starts_with("/core/v1/");
+    let response = next.run(request).await;
+    match response.extensions().get::<ApiError>() {
+        Some(error) if !operator && error.details.is_some() => ApiError {
+            details: None,
+            ..error.clone()
+        }
+        .into_response(),
+        _ => response,
+    }
+}
+
+pub(crate) async fn no_route() -> ApiError {
+    ApiError::not_found()
+}
+
+pub(crate) async fn no_method() -> ApiError {
+    ApiError::method_not_allowed()
+}
+
+/// Credential, then body size and media type.
+pub(crate) async fn check(State(rule): State<Rule>, request: Request, next: Next) -> Response {
+    match admit(&rule, request).await {
+        Ok(request) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn admit(rule: &Rule, mut request: Request) -> Result<Request, ApiError> {
+    authenticate(rule, &mut request).await?;
+    let limit = match rule.body {
+        Body::Stream => return Ok(request),
+        Body::None => super::limits::MACHINE_BODY_BYTES,
+        Body::Json { limit } => limit,
+    };
+    if rule.body == Body::None && request.body().is_end_stream() {
+        return Ok(request);
+    }
+    let declared = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|n| n > limit as u64) {
+        return Err(ApiError::body_too_large(limit));
+    }
+    if rule.body != Body::None && !is_json(request.headers()) {
+        return Err(ApiError::not_json());
+    }
+    let body = std::mem::replace(request.body_mut(), HttpBody::empty());
+    let bytes = match Limited::new(body, limit).collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(ApiError::body_too_large(limit)),
+        Err(_) => return Err(ApiError::invalid_request("The body ended early: send it whole.")),
+    };
+    if rule.body == Body::None && !bytes.is_empty() {
+        return Err(ApiError::invalid_request("This route takes no body: send none."));
+    }
+    request.extensions_mut().insert(BufferedBody(bytes));
+    Ok(request)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return false;
+    };
+    let Ok(text) = value.to_str() else {
+        return false;
+    };
+    let mut parts = text.split(';').map(str::trim);
+    parts
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
+        && parts.all(|parameter| {
+            parameter.split_once('=').is_some_and(|(k, v)| {
+                k.eq_ignore_ascii_case("charset") && v.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            })
+        })
+}
+
+/// Finds who is asking and leaves it in the request for the extractors of `auth`.
+async fn authenticate(rule: &Rule, request: &mut Request) -> Result<(), ApiError> {
+    let _ = (&rule.core, auth::bearer(request.headers()));
+    match rule.credential {
+        Credential::Open | Credential::EnrollmentToken | Credential::Link => Ok(()),
+        Credential::CoreKey | Credential::ProjectKey => Err(ApiError::invalid_api_key()),
+        Credential::EnrollmentTokenOrNode | Credential::Node => Err(ApiError::invalid_node_credential()),
+    }
+}

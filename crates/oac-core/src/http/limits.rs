@@ -1,0 +1,10 @@
+//! The named limits of the HTTP edge (core.md section 4).
+
+/// A JSON body under `/core/v1` and `/v1`, unless the route says otherwise.
+pub const JSON_BODY_BYTES: usize = 1024 * 1024;
+/// A JSON body of a machine route.
+pub const MACHINE_BODY_BYTES: usize = 16 * 1024;
+/// Rows of one page of a list.
+pub const PAGE_ROWS: u64 = 100;
+/// A Project's, key's or node's name, in bytes.
+pub const NAME_BYTES: usize = 128;

@@ -1,0 +1,22 @@
+//! The acceptor of sandbox links.
+
+use std::sync::Arc;
+
+use crate::{Core, http::router::Route};
+
+/// The connected sandboxes.
+#[derive(Default)]
+pub struct Links {}
+
+impl Links {
+    /// Closes every sandbox connection, before Core stands by or stops.
+    pub async fn close_all(&self) {}
+}
+
+/// The link's routes.
+pub fn routes() -> Vec<Route> {
+    Vec::new()
+}
+
+/// Starts the links' workers.
+pub fn start(_core: &Arc<Core>) {}

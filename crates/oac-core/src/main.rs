@@ -1,0 +1,3 @@
+//! `oac-core`: parse, configure, call the library, exit code.
+
+fn main() {}

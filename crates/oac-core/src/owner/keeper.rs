@@ -1,0 +1,2 @@
+/// Keeps it.
+pub async fn keep() {}

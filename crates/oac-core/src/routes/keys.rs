@@ -1,0 +1,5 @@
+use crate::http::router::Route;
+
+pub(crate) fn routes() -> Vec<Route> {
+    Vec::new()
+}

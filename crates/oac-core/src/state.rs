@@ -1,0 +1,26 @@
+//! What every handler and worker of one Core process shares.
+
+use tokio::sync::Notify;
+
+use crate::{config::Config, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks};
+
+/// One running Core, always used as `Arc<Core>`.
+pub struct Core {
+    pub config: Config,
+    pub store: (),
+    /// Whether this process may act now, and for how long.
+    pub owner: OwnerHandle,
+    /// The connected nodes.
+    pub hub: Hub,
+    /// The connected sandboxes.
+    pub links: Links,
+    pub pokes: Pokes,
+    pub tasks: Tasks,
+}
+
+/// Wake-ups for the workers. They also wake by timer; a poke only makes them prompt, so a lost one loses nothing.
+#[derive(Default)]
+pub struct Pokes {
+    pub allocations: Notify,
+    pub turns: Notify,
+}
