@@ -1,0 +1,303 @@
+//! What to do next about one allocation, and what one owner remembers of it.
+
+use oac_model::{AllocationState, ConnectionId};
+
+use super::{Cause, Kill, Mutation, Sighting, State};
+use crate::{Millis, limits};
+
+/// The allocation's node, as the hub sees it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Offline,
+    Online {
+        connection: ConnectionId,
+        /// The allocation's generation is ready there, so a create may be sent.
+        ready: bool,
+    },
+}
+
+/// Everything one decision looks at, besides the [`Watch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    pub state: State,
+    /// This process is working on the allocation: an operation is between two of its steps.
+    pub in_flight: bool,
+    pub node: Presence,
+    /// The runtime has linked at least once.
+    pub initialized: bool,
+    /// The runtime is linked now.
+    pub linked: bool,
+}
+
+/// The next step. Each is one transaction, or one operation with its three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Store the create's intent with a fresh link credential, mark it sent, send it, store its outcome.
+    Create,
+    /// The same for a kill.
+    Kill,
+    /// Send `info`; it changes nothing by itself.
+    Look,
+    /// The open mutation's frame never left: store it as rejected.
+    DropIntent,
+    /// The open mutation was sent and nobody waits for its answer: store it as unconfirmed.
+    GiveUpAnswer,
+    /// Enter cleanup, or release when nothing was ever sent.
+    GiveUp(Cause),
+}
+
+/// What `plan` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Act(Action),
+    /// Nothing to do before `until`; without it, before something changes.
+    Wait {
+        until: Option<Millis>,
+    },
+}
+
+/// What one owner has seen of an allocation since it took over. Losing it only makes Core look again and wait longer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Watch {
+    started: bool,
+    kind: Option<AllocationState>,
+    /// When this owner first saw the present state.
+    since: Millis,
+    /// Time in the present state during which the node was online.
+    online: Millis,
+    online_at: Option<Millis>,
+    link_down_since: Option<Millis>,
+    looked: Option<(ConnectionId, Millis)>,
+    suspected: Option<(ConnectionId, Millis)>,
+    /// Since the last mutation of unknown outcome an observation answered definitely.
+    definite: bool,
+    /// A kill was confirmed, and `info` still does not answer a settled absence.
+    kill_again: bool,
+    attempts: u32,
+    retry_at: Millis,
+    /// The connection the present backoff was earned on; another one starts afresh.
+    tried_on: Option<ConnectionId>,
+}
+
+/// What an observation led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    Nothing,
+    /// The second qualifying answer: confirm the loss in one transaction that rechecks the preconditions.
+    Loss,
+}
+
+impl Watch {
+    /// Takes the passing of time into account. Called before every `plan`.
+    pub fn tick(&mut self, snapshot: &Snapshot, now: Millis) {
+        let kind = snapshot.state.kind();
+        if !self.started || self.kind != Some(kind) {
+            *self = Self {
+                started: true,
+                kind: Some(kind),
+                since: now,
+                retry_at: now,
+                looked: self.looked,
+                link_down_since: self.link_down_since,
+                ..Self::default()
+            };
+        }
+        let connection = match snapshot.node {
+            Presence::Online { connection, .. } => Some(connection),
+            Presence::Offline => None,
+        };
+        if let (Some(before), Some(_)) = (self.online_at, connection) {
+            self.online += (now - before).max(0);
+        }
+        self.online_at = connection.map(|_| now);
+        if self.suspected.is_some_and(|(on, _)| Some(on) != connection) || !self.may_suspect(snapshot) {
+            self.suspected = None;
+        }
+        self.link_down_since = if snapshot.linked {
+            None
+        } else {
+            self.link_down_since.or(Some(now))
+        };
+        if connection.is_some() && self.tried_on != connection {
+            self.tried_on = connection;
+            self.attempts = 0;
+            self.retry_at = self.retry_at.min(now);
+        }
+    }
+
+    /// The preconditions of a confirmed loss that one process can see (core.md section 13).
+    fn may_suspect(&self, snapshot: &Snapshot) -> bool {
+        matches!(snapshot.state, State::Running { .. }) && !snapshot.in_flight
+    }
+
+    /// An `info` sent on `connection` came back, or did not.
+    pub fn looked(
+        &mut self,
+        state: State,
+        connection: ConnectionId,
+        sighting: Sighting,
+        now: Millis,
+    ) -> Noted {
+        self.looked = Some((connection, now));
+        self.definite |= sighting.is_definite();
+        let mut noted = Noted::Nothing;
+        match state {
+            State::Running { .. } => {
+                self.suspected = match (sighting, self.suspected) {
+                    (Sighting::Absent { lost: true }, Some((on, first))) if on == connection => {
+                        if now - first >= limits::LOSS_GAP {
+                            noted = Noted::Loss;
+                        }
+                        Some((on, first))
+                    }
+                    (Sighting::Absent { lost: true }, _) => Some((connection, now)),
+                    _ => None,
+                };
+            }
+            State::CleanupPending { kill, .. } => {
+                let confirmed = kill == Kill::Confirmed;
+                self.kill_again |= confirmed && sighting != Sighting::Unanswered;
+                if confirmed || !sighting.is_definite() {
+                    self.back_off(now);
+                }
+            }
+            State::Reserved | State::Creating(_) | State::Released => {}
+        }
+        noted
+    }
+
+    /// A create was answered on `connection`, which tells as much as an `info` would.
+    pub fn create_answered(&mut self, connection: ConnectionId, now: Millis) {
+        self.looked = Some((connection, now));
+        self.definite = true;
+    }
+
+    /// A kill was confirmed; `info` must now say so.
+    pub fn kill_answered(&mut self) {
+        self.kill_again = false;
+        self.definite = true;
+    }
+
+    /// A mutation was sent and has no usable answer: look before anything else.
+    pub fn answer_lost(&mut self, now: Millis) {
+        self.definite = false;
+        self.looked = None;
+        if self.kind == Some(AllocationState::CleanupPending) {
+            self.back_off(now);
+        }
+    }
+
+    /// A mutation could not be sent.
+    pub fn not_sent(&mut self, now: Millis) {
+        self.retry_at = now + limits::UNSENT_RETRY;
+    }
+
+    fn back_off(&mut self, now: Millis) {
+        let doubled = limits::CLEANUP_BACKOFF_FIRST << self.attempts.min(16);
+        self.attempts += 1;
+        self.retry_at = now + doubled.min(limits::CLEANUP_BACKOFF_LAST);
+    }
+}
+
+/// Decides the one next step. Needs `watch.tick` for the same snapshot and `now` before it.
+pub fn plan(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+    if snapshot.in_flight || snapshot.state == State::Released {
+        return Next::Wait { until: None };
+    }
+    match snapshot.state.open() {
+        Some(Mutation::Intent) => return Next::Act(Action::DropIntent),
+        Some(_) => return Next::Act(Action::GiveUpAnswer),
+        None => {}
+    }
+    match snapshot.state {
+        State::Reserved => reserved(snapshot, watch, now),
+        State::Creating(_) => creating(snapshot, watch, now),
+        State::Running { .. } => running(snapshot, watch, now),
+        State::CleanupPending { create, kill, .. } => {
+            let unknown = create == super::CreateProof::Unproven(Mutation::Unconfirmed)
+                || kill == Kill::Open(Mutation::Unconfirmed);
+            let look = if kill == Kill::Confirmed {
+                !watch.kill_again
+            } else {
+                unknown && !watch.definite
+            };
+            let action = if look { Action::Look } else { Action::Kill };
+            match snapshot.node {
+                Presence::Offline => Next::Wait { until: None },
+                Presence::Online { .. } => at(watch.retry_at, now, action),
+            }
+        }
+        State::Released => Next::Wait { until: None },
+    }
+}
+
+fn at(due: Millis, now: Millis, action: Action) -> Next {
+    if now >= due {
+        Next::Act(action)
+    } else {
+        Next::Wait { until: Some(due) }
+    }
+}
+
+/// The earlier of two plans, where an act is earliest.
+fn earlier(a: Next, b: Next) -> Next {
+    match (a, b) {
+        (Next::Act(_), _) => a,
+        (_, Next::Act(_)) => b,
+        (Next::Wait { until: a }, Next::Wait { until: b }) => Next::Wait {
+            until: [a, b].into_iter().flatten().min(),
+        },
+    }
+}
+
+fn reserved(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+    let expiry = at(
+        watch.since + limits::RESERVED_UNSENT,
+        now,
+        Action::GiveUp(Cause::Unsent),
+    );
+    match snapshot.node {
+        Presence::Online { ready: true, .. } => earlier(expiry, at(watch.retry_at, now, Action::Create)),
+        Presence::Online { .. } | Presence::Offline => expiry,
+    }
+}
+
+fn creating(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+    let Presence::Online { connection, .. } = snapshot.node else {
+        return Next::Wait { until: None };
+    };
+    let expiry = at(
+        now - watch.online + limits::CREATE_UNRESOLVED,
+        now,
+        Action::GiveUp(Cause::CreateUnresolved),
+    );
+    let due = match watch.looked {
+        Some((on, at)) if on == connection => at + limits::OBSERVE_UNRESOLVED,
+        _ => now,
+    };
+    earlier(expiry, at(due, now, Action::Look))
+}
+
+fn running(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+    let Presence::Online { connection, .. } = snapshot.node else {
+        return Next::Wait { until: None };
+    };
+    let first_link = if snapshot.initialized {
+        Next::Wait { until: None }
+    } else {
+        at(
+            now - watch.online + limits::FIRST_LINK,
+            now,
+            Action::GiveUp(Cause::NeverLinked),
+        )
+    };
+    let due = match (watch.looked, watch.suspected, watch.link_down_since) {
+        (Some((on, _)), _, _) if on != connection => Some(now),
+        (None, _, _) => Some(now),
+        (Some((_, last)), Some((_, first)), _) => Some((first + limits::LOSS_GAP).max(last + 1)),
+        (Some((_, last)), None, Some(down)) => Some((down + limits::LINK_DOWN).max(last + limits::LINK_DOWN)),
+        (Some(_), None, None) => None,
+    };
+    let look = due.map_or(Next::Wait { until: None }, |due| at(due, now, Action::Look));
+    earlier(first_link, look)
+}

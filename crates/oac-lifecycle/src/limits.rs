@@ -1,0 +1,27 @@
+//! Every number the planners use, in milliseconds unless the name says otherwise (core.md sections 11, 13; our choice
+//! where the protocol names none).
+
+use crate::Millis;
+
+/// A create that stays unresolved this long, counted in online time of one owner, is given up and cleaned.
+pub const CREATE_UNRESOLVED: Millis = 5 * 60_000;
+/// A sandbox whose runtime has not linked within this, counted likewise, is given up and cleaned.
+pub const FIRST_LINK: Millis = 5 * 60_000;
+/// A reservation for which nothing was sent within this owner time is released, and its demand placed again.
+pub const RESERVED_UNSENT: Millis = 60_000;
+/// An unresolved create is observed this often.
+pub const OBSERVE_UNRESOLVED: Millis = 5_000;
+/// A link down this long makes Core look, and look again this often while it stays so.
+pub const LINK_DOWN: Millis = 60_000;
+/// Two answers "compute lost" this far apart on one connection confirm the loss (INV-C22).
+pub const LOSS_GAP: Millis = 5_000;
+/// Unresolved cleanup repeats after this, doubling ...
+pub const CLEANUP_BACKOFF_FIRST: Millis = 5_000;
+/// ... up to this.
+pub const CLEANUP_BACKOFF_LAST: Millis = 10 * 60_000;
+/// A mutation that could not be sent is tried again after this.
+pub const UNSENT_RETRY: Millis = 1_000;
+/// After so many sandboxes in a row that never came to be, the Session fails.
+pub const CREATE_ATTEMPTS: u32 = 3;
+/// A node whose last heartbeat is this old is offline.
+pub const ONLINE_WINDOW: Millis = 45_000;
