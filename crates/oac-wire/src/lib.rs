@@ -5,11 +5,16 @@
 //! way round. This crate never performs I/O, never reads a clock and never decides what to do about a message.
 
 mod b64;
+pub mod frames;
+pub mod limits;
 mod nullable;
 pub mod shapes;
 pub mod strict;
+mod structure;
+mod validate;
 
 pub use b64::B64;
+pub use frames::{CoreFrame, FrameError, NodeFrame};
 pub use nullable::Nullable;
 
 /// The protocol spoken; both peers refuse any other (protocol.md section 1).

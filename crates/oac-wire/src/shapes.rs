@@ -218,10 +218,19 @@ pub struct Retained {
     pub data: Opaque,
 }
 
-/// A JSON object kept as the exact bytes it arrived in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A JSON object kept as the exact bytes it arrived in (INV-P30). Duplicate members inside are refused; nulls are not.
+#[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Opaque(pub Box<serde_json::value::RawValue>);
+
+impl<'de> Deserialize<'de> for Opaque {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let raw = Box::<serde_json::value::RawValue>::deserialize(d)?;
+        crate::strict::from_str::<serde_json::Map<String, serde_json::Value>>(raw.get())
+            .map_err(|_| serde::de::Error::custom("data is an object without duplicate members"))?;
+        Ok(Self(raw))
+    }
+}
 
 impl PartialEq for Opaque {
     fn eq(&self, other: &Self) -> bool {
