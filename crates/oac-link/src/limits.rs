@@ -1,0 +1,44 @@
+//! Every limit and interval of the link (sessions.md sections 6, 7 and 10).
+
+use std::time::Duration;
+
+/// The hello message.
+pub const HELLO_BYTES: usize = 8 * 1024;
+/// Welcome and refused messages.
+pub const ANSWER_BYTES: usize = 8 * 1024;
+/// From the upgrade to the hello, and from the hello to its answer.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// One WebSocket message in either direction. Give it to both libraries as message and frame limit.
+pub const MESSAGE_BYTES: usize = 256 * 1024;
+/// Bytes gathered into one binary message before it is sent.
+pub const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Each side sends a ping this often.
+pub const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// A side that has heard nothing for this long closes.
+pub const SILENCE: Duration = Duration::from_secs(45);
+/// How long a closing side waits for its last messages to leave (INV-S11 allows 5 s in all).
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Open streams of one link.
+pub const STREAMS: usize = 64;
+/// Of these, how many are kept for control and Turn output.
+pub const RESERVED_STREAMS: usize = 16;
+/// What yamux itself accepts: a closed stream stays known until the last frames of both sides have passed.
+pub const YAMUX_STREAMS: usize = 2 * STREAMS;
+/// A stream's window at first.
+pub const WINDOW_BYTES: usize = 256 * 1024;
+/// A stream's window at most.
+pub const WINDOW_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Largest payload of one yamux frame sent, so that no stream holds up the others for long.
+pub const FRAME_BYTES: usize = 16 * 1024;
+/// Stream openings that wait for the driver.
+pub const OPENINGS_QUEUED: usize = STREAMS;
+/// JSON answers of the runtime's service; a status lists every Turn with a record.
+pub const ANSWER_JSON_BYTES: usize = 1024 * 1024;
+/// The body of `PUT /v1/turns/{id}`: stdin of 8 MiB as base64 and 192 KiB of args and env, escaped.
+pub const PUT_TURN_BYTES: usize = 13 * 1024 * 1024;
+/// Other JSON bodies sent to the runtime.
+pub const REQUEST_JSON_BYTES: usize = 16 * 1024;
+/// Payload of one output record.
+pub const RECORD_BYTES: usize = 32 * 1024;
+/// One line of an output answer: a record as base64, or the end with its error text.
+pub const OUTPUT_LINE_BYTES: usize = 64 * 1024;
