@@ -145,6 +145,39 @@ impl ByteStream {
     }
 }
 
+impl ByteStream {
+    /// Says why, and waits for the peer's own close. Reading turns into this once there is a reason to say: yamux's own
+    /// farewell would end the peer before it has read the reason.
+    fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.closing {
+                Closing::No => {
+                    ready!(self.poll_push(cx)).map_err(io::Error::other)?;
+                    self.closing = Closing::Saying;
+                }
+                Closing::Saying => {
+                    ready!(Pin::new(&mut self.socket).poll_ready(cx)).map_err(io::Error::other)?;
+                    let reason = lock(&self.endings).say.unwrap_or(CloseReason::GoingAway);
+                    Pin::new(&mut self.socket)
+                        .start_send(reason.to_message())
+                        .map_err(io::Error::other)?;
+                    self.closing = Closing::Flushing;
+                }
+                Closing::Flushing => {
+                    ready!(Pin::new(&mut self.socket).poll_flush(cx)).map_err(io::Error::other)?;
+                    self.closing = Closing::Draining;
+                }
+                Closing::Draining => {
+                    if ready!(self.poll_bytes(cx)).is_empty() {
+                        self.closing = Closing::Done;
+                    }
+                }
+                Closing::Done => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
 trait PollElapsed {
     fn poll_elapsed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
 }
@@ -157,6 +190,9 @@ impl PollElapsed for Sleep {
 
 impl AsyncRead for ByteStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        if lock(&self.endings).say.is_some() {
+            return self.poll_closing(cx).map_ok(|()| 0);
+        }
         if self.inbound.is_empty() {
             self.inbound = ready!(self.poll_bytes(cx));
         }
@@ -184,31 +220,6 @@ impl AsyncWrite for ByteStream {
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            match self.closing {
-                Closing::No => {
-                    ready!(self.poll_push(cx)).map_err(io::Error::other)?;
-                    self.closing = Closing::Saying;
-                }
-                Closing::Saying => {
-                    ready!(Pin::new(&mut self.socket).poll_ready(cx)).map_err(io::Error::other)?;
-                    let reason = lock(&self.endings).say.unwrap_or(CloseReason::GoingAway);
-                    Pin::new(&mut self.socket)
-                        .start_send(reason.to_message())
-                        .map_err(io::Error::other)?;
-                    self.closing = Closing::Flushing;
-                }
-                Closing::Flushing => {
-                    ready!(Pin::new(&mut self.socket).poll_flush(cx)).map_err(io::Error::other)?;
-                    self.closing = Closing::Draining;
-                }
-                Closing::Draining => {
-                    if ready!(self.poll_bytes(cx)).is_empty() {
-                        self.closing = Closing::Done;
-                    }
-                }
-                Closing::Done => return Poll::Ready(Ok(())),
-            }
-        }
+        self.poll_closing(cx)
     }
 }

@@ -1,10 +1,11 @@
 //! The one place where the link's JSON is read and written.
 
+use oac_wire::strict;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Strict decoding of one document; the reason is dropped because it may quote a value.
+/// Strict decoding of one document.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    serde_json::from_slice(bytes).ok()
+    strict::from_slice(bytes).ok()
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {

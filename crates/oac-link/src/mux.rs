@@ -97,14 +97,18 @@ impl Mux {
         }
     }
 
-    /// Says `reason`, ends the streams, and lets go of the connection within 2 s.
+    /// Says `reason` and lets go of the connection, and with it of every stream, within 2 s.
     pub(crate) async fn close(mut self, reason: CloseReason) {
         lock(&self.endings).say = Some(reason);
-        let _ = tokio::time::timeout(
-            limits::CLOSE_TIMEOUT,
-            poll_fn(|cx| self.connection.poll_close(cx)),
-        )
-        .await;
+        let gone = poll_fn(|cx| {
+            while let Poll::Ready(next) = self.connection.poll_next_inbound(cx) {
+                if !matches!(next, Some(Ok(_))) {
+                    return Poll::Ready(());
+                }
+            }
+            Poll::Pending
+        });
+        let _ = tokio::time::timeout(limits::CLOSE_TIMEOUT, gone).await;
     }
 }
 
@@ -266,8 +270,9 @@ impl LinkDriver {
             mux, openings, close, ..
         } = self;
         let mut closing = pin!(async move {
-            match close.wait_for(Option::is_some).await {
-                Ok(reason) => (*reason).unwrap_or(CloseReason::GoingAway),
+            let said = close.wait_for(Option::is_some).await.map(|reason| *reason);
+            match said {
+                Ok(reason) => reason.unwrap_or(CloseReason::GoingAway),
                 // Every client is gone; the openings say so too.
                 Err(_) => std::future::pending().await,
             }

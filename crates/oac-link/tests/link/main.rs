@@ -1,0 +1,6 @@
+//! Both ends of the link against each other, over an in-memory connection and the real WebSocket library.
+
+mod handshake;
+mod keepalive;
+mod pair;
+mod streams;
