@@ -201,8 +201,8 @@ impl Connection {
             (State::Live(live), Event::Tick) if now.millis_since(live.heard) >= SILENCE_MILLIS => {
                 self.close(CloseReason::Silence, now, &mut actions);
             }
-            (State::Recording { heard, .. }, Event::Bytes) => *heard = now,
-            (State::Live(live), Event::Bytes) => live.heard = now,
+            (State::Recording { heard, .. }, Event::Bytes(at)) => *heard = (*heard).max(at.min(now)),
+            (State::Live(live), Event::Bytes(at)) => live.heard = live.heard.max(at.min(now)),
             (State::AwaitingHello { .. }, Event::Message(text)) => match self.hello(text) {
                 Ok(presence) => {
                     self.state = State::Recording {

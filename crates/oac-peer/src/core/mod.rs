@@ -43,8 +43,9 @@ pub struct Registered {
 pub enum Event<'a> {
     /// Time passed; see [`Connection::next_wakeup`].
     Tick,
-    /// At least one byte of a protocol frame arrived.
-    Bytes,
+    /// A byte of a protocol frame arrived then, perhaps some time ago (see [`crate::stream`]). A shell that sees
+    /// whole messages only need not send it: `Message` counts by itself.
+    Bytes(Moment),
     Message(&'a [u8]),
     /// A binary message, or one over the read limit.
     Unreadable,

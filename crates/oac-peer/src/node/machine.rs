@@ -304,8 +304,8 @@ impl Node {
                 actions.push(Action::Measure(self.attempt));
                 return;
             }
-            Event::Bytes => {
-                live.heard = now;
+            Event::Bytes(at) => {
+                live.heard = live.heard.max(at.min(now));
                 self.state = State::Live(live);
                 return;
             }

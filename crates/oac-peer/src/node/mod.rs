@@ -33,8 +33,8 @@ pub enum Event<'a> {
     Refused,
     /// Any other answer, or a network failure.
     DialFailed,
-    /// At least one byte of a protocol frame arrived.
-    Bytes,
+    /// A byte of a protocol frame arrived then, perhaps some time ago (see [`crate::stream`]).
+    Bytes(Moment),
     Message(&'a [u8]),
     /// A binary message, or one over the read limit.
     Unreadable,
