@@ -37,7 +37,7 @@ fn judge(case: &Case) -> (&'static str, Option<String>) {
     }
 }
 
-// req: P-004, P-006
+// req: P-003, P-004, P-020, P-021, P-031, P-038, P-039, P-040, P-041, P-042, P-043, P-059, P-074
 #[test]
 fn every_frame_of_the_accept_corpus_is_accepted_and_survives_a_round_trip() {
     for case in corpus("accept.jsonl") {
@@ -48,7 +48,7 @@ fn every_frame_of_the_accept_corpus_is_accepted_and_survives_a_round_trip() {
     }
 }
 
-// req: P-005, P-006, P-007, P-008, P-009
+// req: P-004, P-005, P-006, P-007, P-008, P-020, P-024, P-032, P-039
 // inv: INV-P1, INV-P2, INV-P16
 #[test]
 fn every_frame_of_the_reject_corpus_is_refused_at_its_stage() {
@@ -71,7 +71,7 @@ fn padded(frame: &str, bytes: usize) -> String {
     text
 }
 
-// req: P-010, P-011
+// req: P-009, P-010
 #[test]
 fn a_frame_at_its_limit_is_taken_and_one_byte_more_is_not() {
     let accept = corpus("accept.jsonl");
