@@ -1,0 +1,69 @@
+//! `cargo xtask bench [name]`: the budgets of the design, each beside its baseline in one run.
+//!
+//! This module brings the machine into shape; the measuring is done by the program `oac-bench` of the crate of
+//! cross-crate tests, built for release. Without a name it runs every benchmark it knows.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::host::services::Services;
+use crate::host::{docker, lock, packages, postgres, runtime_image};
+use crate::steps::Steps;
+use crate::{process, workspace};
+
+const PACKAGE: &str = "oac-tests";
+const PROGRAM: &str = "oac-bench";
+
+pub(crate) fn run(name: Option<&str>) -> Result<()> {
+    if !workspace::metadata()?.has_program(PACKAGE, PROGRAM) {
+        match name {
+            Some(name) => bail!("the benchmark `{name}` is not built yet"),
+            None => bail!("no benchmark is built yet"),
+        }
+    }
+    let _lock = lock::take()?;
+    let mut steps = Steps::default();
+    let needs = [packages::DOCKER, packages::POSTGRES, packages::IMAGE];
+    steps
+        .run("packages", || packages::ensure_packages(&needs))
+        .context("packages are missing")?;
+    steps
+        .run("programs", || {
+            process::run(process::cargo().args([
+                "build",
+                "--quiet",
+                "--release",
+                "--workspace",
+                "--exclude",
+                "xtask",
+                "--bins",
+            ]))
+        })
+        .context("the programs do not build")?;
+    let mut services = Services {
+        postgres: steps.run("PostgreSQL", postgres::ensure_durable),
+        ..Services::default()
+    };
+    services.engine = steps.run("Docker Engine", docker::ensure_docker);
+    let engine = services.engine.as_ref().context("there is no Docker Engine")?;
+    services.image = steps
+        .run("Runtime image", || runtime_image::ensure_runtime_image(engine))
+        .flatten();
+    let measured = steps.run("benchmarks", || {
+        let mut program = process::cargo();
+        program
+            .args([
+                "run",
+                "--quiet",
+                "--release",
+                "-p",
+                PACKAGE,
+                "--bin",
+                PROGRAM,
+                "--",
+            ])
+            .args(name);
+        services.tell(&mut program);
+        process::run(&mut program)
+    });
+    measured.context("a benchmark failed: its last line says why")
+}

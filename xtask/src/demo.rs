@@ -1,0 +1,68 @@
+//! `cargo xtask demo`: the product's main job on this machine, from nothing to nothing.
+//!
+//! This module brings the machine into shape: packages, engine, Runtime image, programs. The play itself is the
+//! program `oac-demo` of the crate of cross-crate tests; it finds the services as a test does.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::host::services::Services;
+use crate::host::{docker, lock, packages, runtime_image};
+use crate::steps::Steps;
+use crate::{process, workspace};
+
+const PACKAGE: &str = "oac-tests";
+const PROGRAM: &str = "oac-demo";
+
+pub(crate) fn run(keep: bool) -> Result<()> {
+    if !workspace::metadata()?.has_program(PACKAGE, PROGRAM) {
+        bail!("the demo is not built yet: the parts it shows come first");
+    }
+    let _lock = lock::take()?;
+    let mut steps = Steps::default();
+    let result = play(&mut steps, keep);
+    steps.print_times();
+    result
+}
+
+fn play(steps: &mut Steps, keep: bool) -> Result<()> {
+    let mut services = Services::default();
+    steps
+        .run("packages", || {
+            packages::ensure_packages(&[packages::DOCKER, packages::IMAGE])
+        })
+        .context("packages are missing")?;
+    steps
+        .run("programs", || {
+            process::run(process::cargo().args([
+                "build", "--quiet", "-p", "oac-core", "-p", "oac-node", "-p", "oac-cli", "-p", PACKAGE,
+                "--bins",
+            ]))
+        })
+        .context("the programs do not build")?;
+    let engine = steps
+        .run("Docker Engine", docker::ensure_docker)
+        .context("there is no Docker Engine")?;
+    let image = steps
+        .run("Runtime image", || runtime_image::ensure_runtime_image(&engine))
+        .flatten();
+    services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);
+    services.engine = Some(engine);
+    let played = steps.run("demo", || {
+        let mut program = process::cargo();
+        program.args(["run", "--quiet", "-p", PACKAGE, "--bin", PROGRAM, "--"]);
+        if keep {
+            program.arg("--keep");
+        }
+        services.tell(&mut program);
+        process::run(&mut program)
+    });
+    if keep
+        && played.is_some()
+        && let Some(pid) = services.engine.take().and_then(docker::Engine::keep)
+    {
+        println!(
+            "    the Docker Engine that this run started keeps running: stop it with `kill {pid}` as root"
+        );
+    }
+    played.context("the demo failed: its last line says what is missing")
+}

@@ -1,0 +1,133 @@
+//! Distribution packages: which are missing and why they are needed is said before any is installed.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::process;
+
+/// A Debian package and the file or program that shows it is not needed, however it came here.
+pub(crate) struct Need {
+    pub(crate) package: &'static str,
+    pub(crate) why: &'static str,
+    pub(crate) present: fn() -> bool,
+}
+
+pub(crate) const DOCKER: &[Need] = &[
+    Need {
+        package: "docker.io",
+        why: "sandboxes are containers of a Docker Engine",
+        present: || found("dockerd") && found("docker"),
+    },
+    Need {
+        package: "iptables",
+        why: "the Docker Engine sets up its networks with it",
+        present: || found("iptables"),
+    },
+];
+
+pub(crate) const POSTGRES: &[Need] = &[Need {
+    package: "postgresql",
+    why: "Core's storage is tested on SQLite and on PostgreSQL",
+    present: || super::postgres::programs().is_some(),
+}];
+
+pub(crate) const IMAGE: &[Need] = &[Need {
+    package: "mmdebstrap",
+    why: "the Runtime image is built from Debian packages",
+    present: || found("mmdebstrap"),
+}];
+
+fn found(program: &str) -> bool {
+    process::which(program).is_some()
+}
+
+/// Installs what is missing of `needs`, after saying what and why. Installed packages stay.
+pub(crate) fn ensure_packages(needs: &[&[Need]]) -> Result<()> {
+    let missing: Vec<&Need> = needs
+        .iter()
+        .flat_map(|list| list.iter())
+        .filter(|need| !(need.present)())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for need in &missing {
+        println!("    missing: Debian package {}: {}", need.package, need.why);
+    }
+    let names: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    if !Path::new("/etc/debian_version").exists() || process::which("apt-get").is_none() {
+        bail!(
+            "this is not Debian or Ubuntu: install what corresponds to {} and run this again",
+            names.join(", ")
+        );
+    }
+    println!(
+        "    installing {} with apt-get; they stay installed",
+        names.join(", ")
+    );
+    process::run(&mut apt("update")?)
+        .context("apt-get cannot fetch the package lists: check the network and /etc/apt")?;
+    let cluster = names
+        .contains(&"postgresql")
+        .then(NoDefaultCluster::set)
+        .transpose()?;
+    let mut install = apt("install")?;
+    install.args(["--yes", "--no-install-recommends"]).args(&names);
+    let result = process::run(&mut install);
+    drop(cluster);
+    result.with_context(|| {
+        format!(
+            "cannot install {}: run `apt-get install {}` to see why",
+            names.join(", "),
+            names.join(" ")
+        )
+    })?;
+    if let Some(need) = missing.iter().find(|need| !(need.present)()) {
+        bail!(
+            "package {} is installed but what it should bring is not there",
+            need.package
+        );
+    }
+    Ok(())
+}
+
+/// `sudo` empties the environment, so the setting travels as an argument of `env`.
+fn apt(action: &str) -> Result<Command> {
+    let mut command = process::as_root("env")?;
+    command.args([
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "--quiet=2",
+        "-o",
+        "Dpkg::Use-Pty=0",
+        action,
+    ]);
+    Ok(command)
+}
+
+/// Debian's PostgreSQL package creates and starts a server of its own when it is installed. This project needs only
+/// the programs, so for the time of the installation a drop-in tells the package not to.
+struct NoDefaultCluster;
+
+const CLUSTER_DROP_IN: &str = "/etc/postgresql-common/createcluster.d/oac-xtask.conf";
+
+impl NoDefaultCluster {
+    fn set() -> Result<Self> {
+        let script = format!(
+            "mkdir -p /etc/postgresql-common/createcluster.d && echo 'create_main_cluster = false' > {CLUSTER_DROP_IN}"
+        );
+        process::run(process::as_root("sh")?.args(["-c", &script]))
+            .context("cannot prepare the installation of PostgreSQL")?;
+        Ok(Self)
+    }
+}
+
+impl Drop for NoDefaultCluster {
+    fn drop(&mut self) {
+        if let Ok(mut remove) = process::as_root("rm") {
+            let _ = remove.args(["-f", CLUSTER_DROP_IN]).status();
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the programs that xtask starts find in their environment.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::docker::Engine;
+use super::postgres::Server;
+
+/// Services and files of one run. Dropping it stops what was started.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) engine: Option<Engine>,
+    pub(crate) postgres: Option<Server>,
+    pub(crate) image: Option<PathBuf>,
+}
+
+impl Services {
+    /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases) and
+    /// `OAC_TEST_RUNTIME_IMAGE` (a JSON file with the image's identities), each where it is there.
+    pub(crate) fn tell(&self, command: &mut Command) {
+        if let Some(engine) = &self.engine {
+            command.env("OAC_TEST_DOCKER", engine.address());
+        }
+        if let Some(server) = &self.postgres {
+            command.env("OAC_TEST_POSTGRES", server.url());
+        }
+        if let Some(image) = &self.image {
+            command.env("OAC_TEST_RUNTIME_IMAGE", image);
+        }
+    }
+}

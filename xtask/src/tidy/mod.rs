@@ -1,0 +1,45 @@
+//! `cargo xtask tidy`: the rules of the house that a compiler does not check.
+//!
+//! Each rule reads files and gives problems, one line each: where, what is wrong, what to do. Nothing is changed.
+
+mod direction;
+mod links;
+mod lints;
+mod names;
+mod purity;
+mod sizes;
+
+use anyhow::{Result, bail};
+
+use crate::ledger::catalogue::Catalogue;
+use crate::ledger::table;
+use crate::{marks, requirements, workspace};
+
+pub(crate) fn run() -> Result<()> {
+    let root = workspace::root();
+    let metadata = workspace::metadata()?;
+    let files = workspace::files(root)?;
+    let mut problems = purity::check(root, &metadata, &files)?;
+    problems.extend(direction::check(&metadata));
+    problems.extend(names::check(&files));
+    problems.extend(lints::check(&metadata)?);
+    problems.extend(sizes::check(root, &files)?);
+    problems.extend(links::check(root, &files)?);
+    let catalogue = Catalogue::read(root)?;
+    problems.extend(requirements::problems(&catalogue, &marks::read(&metadata)?));
+    match std::fs::read_to_string(root.join(table::PATH)) {
+        Ok(text) => problems.extend(table::problems(&catalogue, &text)),
+        Err(_) => problems.push(format!(
+            "{} is missing: write it with `cargo xtask test`",
+            table::PATH
+        )),
+    }
+    for problem in &problems {
+        println!("    {problem}");
+    }
+    match problems.len() {
+        0 => Ok(()),
+        1 => bail!("one rule is broken"),
+        count => bail!("{count} rules are broken"),
+    }
+}
