@@ -1,0 +1,237 @@
+//! Allocations (core.md sections 2 and 11). Which transition is right is oac-lifecycle's business; here a write only
+//! proves that nobody else wrote in between.
+
+use oac_model::{
+    AllocationId, AllocationState, ComputePhase, Digest, EnvironmentId, Generation, NodeId, PlacementId,
+    ProjectId, Reference, SessionId, Time,
+};
+use sea_orm::Value;
+
+use crate::{
+    AllocationDiagnostic, CleanupCause, Initialization, StoreError, Tx,
+    row::{params, stored},
+    tx::Read,
+};
+
+stored! {
+    AllocationRow in "allocations" {
+        id: AllocationId,
+        placement_id: PlacementId,
+        /// The Project.
+        tenant_id: ProjectId,
+        session_id: SessionId,
+        environment_id: EnvironmentId,
+        /// `None` in direct mode.
+        node_id: Option<NodeId>,
+        deployment_generation: Generation,
+        state: AllocationState,
+        state_changed_at: Time,
+        compute_phase: ComputePhase,
+        compute_phase_changed_at: Time,
+        initialization: Initialization,
+        /// From 1; revoking increases it.
+        link_generation: Generation,
+        /// SHA-256 of the link credential; `None` when no link may open.
+        link_digest: Option<Digest>,
+        provider_id: Option<String>,
+        bootstrap_complete: bool,
+        create_settled: bool,
+        restore_failures: u32,
+        cause: Option<CleanupCause>,
+        diagnostic: Option<AllocationDiagnostic>,
+        /// The last sample and when it was taken.
+        sample: Option<serde_json::Value>,
+        sampled_at: Option<Time>,
+        /// Compared and increased by each write.
+        revision: i64,
+        created_at: Time,
+        released_at: Option<Time>,
+    }
+}
+
+impl AllocationRow {
+    pub fn reference(&self) -> Reference {
+        Reference {
+            tenant_id: self.tenant_id,
+            environment_id: self.environment_id,
+            allocation_id: self.id,
+        }
+    }
+}
+
+/// An allocation to be stored in state reserved, phase disabled, link generation 1 without a credential.
+#[derive(Debug, Clone, Copy)]
+pub struct NewAllocation {
+    pub id: AllocationId,
+    pub placement_id: PlacementId,
+    pub tenant_id: ProjectId,
+    pub session_id: SessionId,
+    pub environment_id: EnvironmentId,
+    pub node_id: Option<NodeId>,
+    pub deployment_generation: Generation,
+}
+
+impl Read {
+    pub async fn allocation(&self, id: AllocationId) -> Result<Option<AllocationRow>, StoreError> {
+        self.one("WHERE id = $1", params![id]).await
+    }
+
+    pub async fn allocation_of_placement(
+        &self,
+        id: PlacementId,
+    ) -> Result<Option<AllocationRow>, StoreError> {
+        self.one("WHERE placement_id = $1", params![id]).await
+    }
+
+    /// The Environment's unreleased allocation (INV-C12: at most one).
+    pub async fn unreleased_allocation(
+        &self,
+        id: EnvironmentId,
+    ) -> Result<Option<AllocationRow>, StoreError> {
+        self.one("WHERE environment_id = $1 AND released_at IS NULL", params![id])
+            .await
+    }
+
+    /// The Session's newest allocation, released or not.
+    pub async fn latest_allocation(&self, id: SessionId) -> Result<Option<AllocationRow>, StoreError> {
+        self.one(
+            "WHERE session_id = $1 ORDER BY created_at DESC, id DESC LIMIT 1",
+            params![id],
+        )
+        .await
+    }
+
+    /// A page of unreleased allocations in `state`, by ascending id after `after`.
+    pub async fn allocations_in_state(
+        &self,
+        state: AllocationState,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        self.page("state = $1", params![state], after, limit).await
+    }
+
+    /// A page of all unreleased allocations, by ascending id after `after`.
+    pub async fn unreleased_allocations(
+        &self,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        self.page("TRUE", vec![], after, limit).await
+    }
+
+    /// A page of a node's unreleased allocations, by ascending id after `after`.
+    pub async fn allocations_of_node(
+        &self,
+        node_id: NodeId,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        self.page("node_id = $1", params![node_id], after, limit).await
+    }
+
+    async fn page(
+        &self,
+        condition: &str,
+        mut params: Vec<Value>,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        let mut rest = format!("WHERE released_at IS NULL AND {condition}");
+        if let Some(id) = after {
+            params.extend(params![id]);
+            rest += &format!(" AND id > ${}", params.len());
+        }
+        rest += &format!(" ORDER BY id LIMIT {limit}");
+        self.many(&rest, params).await
+    }
+}
+
+impl Tx {
+    /// # Errors
+    /// [`StoreError::Duplicate`] when the placement or the Environment has one (INV-C12).
+    pub async fn insert_allocation(&self, new: &NewAllocation) -> Result<AllocationRow, StoreError> {
+        let row = AllocationRow {
+            id: new.id,
+            placement_id: new.placement_id,
+            tenant_id: new.tenant_id,
+            session_id: new.session_id,
+            environment_id: new.environment_id,
+            node_id: new.node_id,
+            deployment_generation: new.deployment_generation,
+            state: AllocationState::Reserved,
+            state_changed_at: self.now(),
+            compute_phase: ComputePhase::Disabled,
+            compute_phase_changed_at: self.now(),
+            initialization: Initialization::Pending,
+            link_generation: Generation::FIRST,
+            link_digest: None,
+            provider_id: None,
+            bootstrap_complete: false,
+            create_settled: false,
+            restore_failures: 0,
+            cause: None,
+            diagnostic: None,
+            sample: None,
+            sampled_at: None,
+            revision: 1,
+            created_at: self.now(),
+            released_at: None,
+        };
+        self.insert(&row, "").await?;
+        Ok(row)
+    }
+
+    /// Writes every mutable member of `row` if the stored revision is still `row.revision`, and raises both. Setting
+    /// `state_changed_at`, `compute_phase_changed_at` and `released_at` is the caller's.
+    ///
+    /// # Errors
+    /// [`StoreError::Revision`]: it changed meanwhile; nothing was written.
+    pub async fn save_allocation(&self, row: &mut AllocationRow) -> Result<(), StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE allocations SET node_id = $1, state = $2, state_changed_at = $3, compute_phase = $4, \
+                 compute_phase_changed_at = $5, initialization = $6, link_generation = $7, link_digest = $8, \
+                 provider_id = $9, bootstrap_complete = $10, create_settled = $11, restore_failures = $12, \
+                 cause = $13, diagnostic = $14, released_at = $15, revision = revision + 1 \
+                 WHERE id = $16 AND revision = $17",
+                params![
+                    row.node_id,
+                    row.state,
+                    row.state_changed_at,
+                    row.compute_phase,
+                    row.compute_phase_changed_at,
+                    row.initialization,
+                    row.link_generation,
+                    row.link_digest,
+                    row.provider_id,
+                    row.bootstrap_complete,
+                    row.create_settled,
+                    row.restore_failures,
+                    row.cause,
+                    row.diagnostic,
+                    row.released_at,
+                    row.id,
+                    row.revision,
+                ],
+            )
+            .await?;
+        if changed != 1 {
+            return Err(StoreError::Revision {
+                allocation_id: row.id,
+            });
+        }
+        row.revision += 1;
+        Ok(())
+    }
+
+    /// Keeps the last sample of an unreleased allocation. It is not part of the lifecycle and leaves the revision alone.
+    pub async fn save_sample(&self, id: AllocationId, sample: &serde_json::Value) -> Result<(), StoreError> {
+        self.execute(
+            "UPDATE allocations SET sample = $1, sampled_at = $2 WHERE id = $3 AND released_at IS NULL",
+            params![*sample, self.now(), id],
+        )
+        .await
+        .map(drop)
+    }
+}

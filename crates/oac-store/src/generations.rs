@@ -1,0 +1,58 @@
+//! Numbered, immutable specifications, and which of them are kept (core.md section 6).
+
+use oac_model::{Digest, Generation, ProviderKind, Specification, Time};
+
+use crate::{
+    StoreError, Tx, limits,
+    row::{params, stored},
+    tx::Read,
+};
+
+stored! {
+    GenerationRow in "deployment_generations" {
+        generation: Generation,
+        provider: ProviderKind,
+        specification: Specification,
+        /// The text whose SHA-256 is `digest`.
+        canonical: String,
+        digest: Digest,
+        created_at: Time,
+    }
+}
+
+/// True of a generation row `deployment_generations` that is kept, by core.md section 6.
+const KEPT: &str = "(EXISTS (SELECT 1 FROM deployment d WHERE d.generation = deployment_generations.generation) \
+     OR EXISTS (SELECT 1 FROM placements p WHERE p.released_at IS NULL \
+        AND p.generation = deployment_generations.generation) \
+     OR EXISTS (SELECT 1 FROM allocations a WHERE a.released_at IS NULL \
+        AND a.deployment_generation = deployment_generations.generation) \
+     OR EXISTS (SELECT 1 FROM nodes n WHERE n.retired_at IS NULL \
+        AND n.serving_generation = deployment_generations.generation) \
+     OR EXISTS (SELECT 1 FROM nodes n WHERE n.retired_at IS NULL AND n.generation_management IS NOT TRUE \
+        AND n.enrolled_generation = deployment_generations.generation))";
+
+impl Read {
+    /// The row, kept or not.
+    pub async fn generation(&self, generation: Generation) -> Result<Option<GenerationRow>, StoreError> {
+        self.one("WHERE generation = $1", params![generation]).await
+    }
+
+    /// The row of a kept generation, judged in one statement over target, pins, placements and allocations.
+    pub async fn kept_generation(&self, generation: Generation) -> Result<Option<GenerationRow>, StoreError> {
+        let rest = format!("WHERE generation = $1 AND {KEPT}");
+        self.one(&rest, params![generation]).await
+    }
+}
+
+impl Tx {
+    /// Deletes at most 32 generations that are not kept, and names them. Needs the exclusive deployment lock.
+    pub async fn collect_generations(&self) -> Result<Vec<Generation>, StoreError> {
+        let sql = format!(
+            "DELETE FROM deployment_generations WHERE generation IN (SELECT generation FROM deployment_generations \
+             WHERE NOT {KEPT} ORDER BY generation LIMIT {}) RETURNING generation",
+            limits::COLLECTED_GENERATIONS
+        );
+        let rows = self.rows(&sql, vec![]).await?;
+        rows.iter().map(|row| row.get("generation")).collect()
+    }
+}

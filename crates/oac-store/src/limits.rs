@@ -1,0 +1,31 @@
+//! Every bound of this crate.
+
+use std::time::Duration;
+
+/// Rows a worker scans at a time (core.md section 11).
+pub const WORKER_PAGE: u64 = 32;
+/// Generations deleted in one collection pass (core.md section 6).
+pub const COLLECTED_GENERATIONS: u64 = 32;
+/// Events kept for a Session (sessions.md section 2).
+pub const EVENTS_KEPT: i64 = 10_000;
+/// How long an idempotency record answers (sessions.md section 2).
+pub const IDEMPOTENCY_MILLIS: i64 = 24 * 3600 * 1000;
+/// Rows removed by one call of a pruning function.
+pub const PRUNE_BATCH: u64 = 500;
+
+/// A lock or statement of an owner's PostgreSQL session, and its idleness within a transaction (core.md section 3).
+pub(crate) const POSTGRES_TIMEOUT_MILLIS: u64 = 3000;
+/// Seconds of silence, between probes, and probes, before the server drops a dead client: 10 s together.
+pub(crate) const POSTGRES_KEEPALIVE: [u64; 3] = [4, 2, 3];
+pub(crate) const POSTGRES_CONNECTIONS: u32 = 24;
+pub(crate) const SQLITE_READERS: u32 = 8;
+/// Another process (a key command beside a serving Core) holds the SQLite writer at most this long.
+pub(crate) const SQLITE_BUSY: Duration = Duration::from_secs(5);
+/// The longest wait for a free connection.
+pub(crate) const ACQUIRE: Duration = Duration::from_secs(10);
+/// An idle pooled connection is probed before its next use after this time.
+pub(crate) const PROBE_AFTER_IDLE: Duration = Duration::from_secs(5);
+/// Distinct statements a connection keeps prepared.
+pub(crate) const PREPARED_STATEMENTS: usize = 256;
+/// How long a migration waits for another process's.
+pub(crate) const MIGRATION_WAIT_MILLIS: u64 = 60_000;

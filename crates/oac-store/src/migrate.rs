@@ -1,0 +1,114 @@
+//! The schema's versions, as a numbered list that is only ever added to.
+
+use oac_model::InstallationId;
+
+use crate::{
+    OpenError, Store, StoreError,
+    dialect::AdvisoryLock,
+    limits,
+    row::{Row, params},
+    tx::Read,
+};
+
+/// One step of the schema. Its text is SQL of both dialects with `{uuid}` and `{bytes}` for their type names.
+pub(crate) struct Migration {
+    pub(crate) number: i64,
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+    /// Whether it also writes the deployment row with a fresh installation id.
+    pub(crate) creates_installation: bool,
+}
+
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    name: "initial",
+    sql: include_str!("schema/0001_initial.sql"),
+    creates_installation: true,
+}];
+
+/// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.
+pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), OpenError> {
+    let known = migrations.last().map_or(0, |m| m.number);
+    let found = version(store)
+        .await
+        .map_err(|source| OpenError::Version { source })?;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    for migration in migrations.iter().filter(|m| m.number > found) {
+        apply(store, migration)
+            .await
+            .map_err(|source| OpenError::Migration {
+                number: migration.number,
+                source,
+            })?;
+    }
+    Ok(())
+}
+
+/// Number of the last migration applied; 0 for an empty database.
+async fn version(store: &Store) -> Result<i64, StoreError> {
+    let tx = store.begin_unfenced().await?;
+    lock(&tx).await?;
+    tx.execute(
+        "CREATE TABLE IF NOT EXISTS schema_migrations \
+         (number bigint PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)",
+        vec![],
+    )
+    .await?;
+    let version = last(&tx).await?;
+    tx.commit_unfenced().await?;
+    Ok(version)
+}
+
+async fn last(tx: &Read) -> Result<i64, StoreError> {
+    let sql = "SELECT COALESCE(MAX(number), 0) AS number FROM schema_migrations";
+    let row: Option<Row> = tx.row(sql, vec![]).await?;
+    row.map_or(Ok(0), |row| row.get("number"))
+}
+
+/// Processes that start together migrate one after the other.
+async fn lock(tx: &Read) -> Result<(), StoreError> {
+    if tx.dialect.is_postgres() {
+        let wait = limits::MIGRATION_WAIT_MILLIS;
+        tx.execute(&format!("SET LOCAL lock_timeout = {wait}"), vec![])
+            .await?;
+        tx.execute("SET LOCAL statement_timeout = 0", vec![]).await?;
+        tx.execute(&AdvisoryLock::Migration.exclusive(), vec![]).await?;
+    }
+    Ok(())
+}
+
+async fn apply(store: &Store, migration: &Migration) -> Result<(), StoreError> {
+    let tx = store.begin_unfenced().await?;
+    lock(&tx).await?;
+    if last(&tx).await? >= migration.number {
+        return tx.commit_unfenced().await;
+    }
+    let sql: String = migration
+        .sql
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    for statement in tx.dialect.types(&sql).split(';') {
+        if !statement.trim().is_empty() {
+            tx.exec.execute_unprepared(statement).await?;
+        }
+    }
+    if migration.creates_installation {
+        tx.execute(
+            "INSERT INTO deployment (id, installation_id, generation, configuration, metadata, idle_seconds, \
+             retention_seconds) VALUES (1, $1, 0, '{}', '{}', 300, 86400)",
+            params![InstallationId::random()],
+        )
+        .await?;
+    }
+    let sql = format!(
+        "INSERT INTO schema_migrations (number, name, applied_at) VALUES ($1, $2, {})",
+        tx.dialect.clock()
+    );
+    tx.execute(&sql, params![migration.number, migration.name.to_owned()])
+        .await?;
+    tx.commit_unfenced().await
+}

@@ -1,0 +1,259 @@
+//! Connecting to the database and bringing its schema up to date.
+
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+use oac_model::Secret;
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, SqlxPostgresConnector, SqlxSqliteConnector};
+use sqlx::{
+    ConnectOptions as _, Connection as _,
+    pool::PoolOptions,
+    postgres::{PgConnectOptions, PgConnection, PgPoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use crate::{StoreError, dialect::Dialect, limits, migrate};
+
+/// Where a database is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    /// An absolute path.
+    Sqlite(PathBuf),
+    /// A `postgres://` URL without a password.
+    Postgres(String),
+}
+
+impl FromStr for Database {
+    type Err = OpenError;
+
+    /// The database a `database.url` names.
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        let url = url::Url::parse(text).map_err(|_| OpenError::Url)?;
+        match url.scheme() {
+            "sqlite" if url.host().is_none() && url.query().is_none() && url.path().len() > 1 => {
+                Ok(Self::Sqlite(PathBuf::from(&text["sqlite://".len()..])))
+            }
+            "postgres" | "postgresql" => {
+                let in_query = url.query_pairs().any(|(name, _)| name == "password");
+                if url.password().is_some() || in_query {
+                    return Err(OpenError::PasswordInUrl);
+                }
+                Ok(Self::Postgres(text.to_owned()))
+            }
+            _ => Err(OpenError::Url),
+        }
+    }
+}
+
+/// What [`Store::open`] needs to know.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub database: Database,
+    /// PostgreSQL's password, from its file.
+    pub password: Option<Secret>,
+    /// Added to the database's clock; zero outside tests.
+    pub clock_offset_millis: i64,
+}
+
+impl StoreOptions {
+    pub fn new(database: Database) -> Self {
+        Self {
+            database,
+            password: None,
+            clock_offset_millis: 0,
+        }
+    }
+}
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("database.url must be sqlite:///absolute/path or postgres://user@host/database")]
+    Url,
+    #[error("database.url holds a password; put it into the file that database.password_file names")]
+    PasswordInUrl,
+    #[error("cannot create the database file {path}; check that its directory exists and is writable")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot connect to the database; check database.url, the password file and that the server runs")]
+    Connect {
+        #[source]
+        source: DbErr,
+    },
+    #[error(
+        "the database's schema is version {found}, this oac-core knows up to {known}; start the newer oac-core"
+    )]
+    Newer { found: i64, known: i64 },
+    #[error("migration {number} failed and was undone; see the cause, then start again")]
+    Migration {
+        number: i64,
+        #[source]
+        source: StoreError,
+    },
+    #[error("the schema's version cannot be read; check the database account's rights")]
+    Version {
+        #[source]
+        source: StoreError,
+    },
+}
+
+/// An open database. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// SQLite: one connection, whose pool is the queue of writers. PostgreSQL: the pool.
+    pub(crate) writer: DatabaseConnection,
+    pub(crate) reader: DatabaseConnection,
+    /// For the lease: a connection that no other work can occupy (on SQLite the writer all the same).
+    pub(crate) lease: DatabaseConnection,
+    pub(crate) dialect: Dialect,
+    pub(crate) database: Database,
+}
+
+impl Store {
+    /// Connects, and migrates the schema to this version.
+    ///
+    /// # Errors
+    /// One line for the operator each; see [`OpenError`].
+    pub async fn open(options: StoreOptions) -> Result<Self, OpenError> {
+        let inner = match &options.database {
+            Database::Sqlite(path) => open_sqlite(path, &options).await?,
+            Database::Postgres(url) => open_postgres(url, &options).await?,
+        };
+        let store = Self {
+            inner: Arc::new(inner),
+        };
+        migrate::run(&store, migrate::MIGRATIONS).await?;
+        Ok(store)
+    }
+
+    pub fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    /// Closes every connection; transactions still open end first.
+    pub async fn close(&self) {
+        // Closing reports nothing that the caller could act on.
+        let _ = self.inner.reader.clone().close().await;
+        let _ = self.inner.writer.clone().close().await;
+        let _ = self.inner.lease.clone().close().await;
+    }
+}
+
+async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<Inner, OpenError> {
+    create_private(path).map_err(|source| OpenError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let connect = SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(limits::SQLITE_BUSY)
+        .statement_cache_capacity(limits::PREPARED_STATEMENTS)
+        .disable_statement_logging();
+    // A connection to a file does not grow stale, so it is neither probed nor replaced.
+    let pool = |connections: u32| {
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(limits::ACQUIRE)
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+    };
+    let failed = |error| OpenError::Connect {
+        source: DbErr::Conn(sea_orm::RuntimeErr::SqlxError(Arc::new(error))),
+    };
+    let writer = pool(1).connect_with(connect.clone()).await.map_err(failed)?;
+    let reader = pool(limits::SQLITE_READERS)
+        .connect_with(connect.pragma("query_only", "true"))
+        .await
+        .map_err(failed)?;
+    let writer = SqlxSqliteConnector::from_sqlx_sqlite_pool(writer);
+    Ok(Inner {
+        lease: writer.clone(),
+        writer,
+        reader: SqlxSqliteConnector::from_sqlx_sqlite_pool(reader),
+        dialect: Dialect {
+            backend: DbBackend::Sqlite,
+            clock_offset_millis: options.clock_offset_millis,
+        },
+        database: options.database.clone(),
+    })
+}
+
+/// Creates the file for its owner alone, before SQLite would create it for everyone to read.
+fn create_private(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let opened = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    opened.map(drop)
+}
+
+async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Inner, OpenError> {
+    let mut connect = PgConnectOptions::from_str(url)
+        .map_err(|_| OpenError::Url)?
+        .application_name("oac-core")
+        .statement_cache_capacity(limits::PREPARED_STATEMENTS)
+        .options(session_settings())
+        .disable_statement_logging();
+    if let Some(password) = &options.password {
+        connect = connect.password(password.expose());
+    }
+    let pool: PgPoolOptions = PoolOptions::new()
+        .max_connections(limits::POSTGRES_CONNECTIONS)
+        .acquire_timeout(limits::ACQUIRE)
+        .idle_timeout(Some(Duration::from_secs(600)))
+        .test_before_acquire(false)
+        .before_acquire(|connection: &mut PgConnection, meta| {
+            Box::pin(async move {
+                // An error makes the pool discard the connection and take another.
+                if meta.idle_for > limits::PROBE_AFTER_IDLE {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        });
+    let failed = |error| OpenError::Connect {
+        source: DbErr::Conn(sea_orm::RuntimeErr::SqlxError(Arc::new(error))),
+    };
+    let lease = pool.clone().max_connections(1).connect_lazy_with(connect.clone());
+    let pool = pool.connect_with(connect).await.map_err(failed)?;
+    let connection = SqlxPostgresConnector::from_sqlx_postgres_pool(pool);
+    Ok(Inner {
+        writer: connection.clone(),
+        reader: connection,
+        lease: SqlxPostgresConnector::from_sqlx_postgres_pool(lease),
+        dialect: Dialect {
+            backend: DbBackend::Postgres,
+            clock_offset_millis: options.clock_offset_millis,
+        },
+        database: options.database.clone(),
+    })
+}
+
+/// So that no dead owner's transaction delays a takeover (core.md section 3). Set with the session's start, before any
+/// lock can be held.
+fn session_settings() -> Vec<(&'static str, String)> {
+    let timeout = limits::POSTGRES_TIMEOUT_MILLIS.to_string();
+    let [idle, interval, count] = limits::POSTGRES_KEEPALIVE;
+    vec![
+        ("idle_in_transaction_session_timeout", timeout.clone()),
+        ("statement_timeout", timeout.clone()),
+        ("lock_timeout", timeout),
+        ("tcp_keepalives_idle", idle.to_string()),
+        ("tcp_keepalives_interval", interval.to_string()),
+        ("tcp_keepalives_count", count.to_string()),
+        ("tcp_user_timeout", ((idle + interval * count) * 1000).to_string()),
+    ]
+}

@@ -1,0 +1,148 @@
+//! Placements: an Environment's claim on a node's slots (core.md sections 7 and 8).
+
+use oac_model::{EnvironmentId, Generation, NodeId, PlacementId, Time};
+
+use crate::{
+    StoreError, Tx,
+    row::{params, stored},
+    tx::Read,
+};
+
+stored! {
+    PlacementRow in "placements" {
+        id: PlacementId,
+        environment_id: EnvironmentId,
+        /// `None` in direct mode.
+        node_id: Option<NodeId>,
+        generation: Generation,
+        created_at: Time,
+        released_at: Option<Time>,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct NewPlacement {
+    pub id: PlacementId,
+    pub environment_id: EnvironmentId,
+    pub node_id: Option<NodeId>,
+    pub generation: Generation,
+}
+
+/// Slots taken: every unreleased placement is retained, and active too unless its allocation is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlotCounts {
+    pub active: u64,
+    pub retained: u64,
+}
+
+impl Read {
+    pub async fn placement(&self, id: PlacementId) -> Result<Option<PlacementRow>, StoreError> {
+        self.one("WHERE id = $1", params![id]).await
+    }
+
+    /// The Environment's unreleased placement (INV-C12: at most one).
+    pub async fn unreleased_placement(&self, id: EnvironmentId) -> Result<Option<PlacementRow>, StoreError> {
+        self.one("WHERE environment_id = $1 AND released_at IS NULL", params![id])
+            .await
+    }
+
+    /// Slots taken on a node, or with `None` in direct mode. Exact within a transaction that holds the node's lock.
+    pub async fn slot_counts(&self, node_id: Option<NodeId>) -> Result<SlotCounts, StoreError> {
+        let (on, params) = match node_id {
+            Some(id) => ("p.node_id = $1", params![id]),
+            None => ("p.node_id IS NULL", vec![]),
+        };
+        let sql = format!(
+            "SELECT COUNT(*) AS retained, COUNT(*) - COUNT(a.id) AS active FROM placements p \
+             LEFT JOIN allocations a ON a.placement_id = p.id AND a.compute_phase = 'suspended' \
+             WHERE {on} AND p.released_at IS NULL"
+        );
+        match self.row(&sql, params).await? {
+            Some(row) => Ok(SlotCounts {
+                active: row.get("active")?,
+                retained: row.get("retained")?,
+            }),
+            None => Ok(SlotCounts::default()),
+        }
+    }
+
+    /// Unreleased placements without any allocation, by ascending id after `after`.
+    pub async fn placements_without_allocation(
+        &self,
+        after: Option<PlacementId>,
+        limit: u64,
+    ) -> Result<Vec<PlacementRow>, StoreError> {
+        let pending = "released_at IS NULL AND NOT EXISTS \
+             (SELECT 1 FROM allocations a WHERE a.placement_id = placements.id)";
+        match after {
+            Some(id) => {
+                let rest = format!("WHERE {pending} AND id > $1 ORDER BY id LIMIT {limit}");
+                self.many(&rest, params![id]).await
+            }
+            None => {
+                let rest = format!("WHERE {pending} ORDER BY id LIMIT {limit}");
+                self.many(&rest, vec![]).await
+            }
+        }
+    }
+}
+
+impl Tx {
+    /// Stores a placement. The caller holds the shared deployment lock and the node's, and has rechecked counts there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchGeneration`] (INV-C4); [`StoreError::Duplicate`] when the Environment has an unreleased one.
+    pub async fn insert_placement(&self, placement: &NewPlacement) -> Result<PlacementRow, StoreError> {
+        let row = PlacementRow {
+            id: placement.id,
+            environment_id: placement.environment_id,
+            node_id: placement.node_id,
+            generation: placement.generation,
+            created_at: self.now(),
+            released_at: None,
+        };
+        let sql = "INSERT INTO placements (id, environment_id, node_id, generation, created_at) \
+             SELECT $1, $2, $3, g.generation, $5 FROM deployment_generations g WHERE g.generation = $4";
+        let inserted = self
+            .execute(
+                sql,
+                params![
+                    row.id,
+                    row.environment_id,
+                    row.node_id,
+                    row.generation,
+                    row.created_at
+                ],
+            )
+            .await?;
+        if inserted == 1 {
+            Ok(row)
+        } else {
+            Err(StoreError::NoSuchGeneration {
+                generation: row.generation,
+            })
+        }
+    }
+
+    /// Moves a placement to another node, for a restore there.
+    pub async fn move_placement(&self, id: PlacementId, node_id: NodeId) -> Result<bool, StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE placements SET node_id = $1 WHERE id = $2 AND released_at IS NULL",
+                params![node_id, id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+
+    /// Frees the placement's slots; false when it was released already.
+    pub async fn release_placement(&self, id: PlacementId) -> Result<bool, StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE placements SET released_at = $1 WHERE id = $2 AND released_at IS NULL",
+                params![self.now(), id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+}

@@ -1,0 +1,168 @@
+//! Sessions (sessions.md section 2).
+
+use oac_model::{EnvironmentId, Network, ProjectId, SessionId, SessionState, Time};
+
+use crate::{
+    StoreError, Tx,
+    row::{Labels, Metadata, params, stored},
+    tx::Read,
+};
+
+stored! {
+    SessionRow in "sessions" {
+        id: SessionId,
+        project_id: ProjectId,
+        environment_id: EnvironmentId,
+        name: Option<String>,
+        state: SessionState,
+        reason: Option<String>,
+        network: Network,
+        required_labels: Labels,
+        metadata: Metadata,
+        /// Sandboxes in a row that failed before they linked.
+        failed_creates: u32,
+        /// Sequence of the newest Turn; 0 without one.
+        last_turn: i64,
+        /// Sequence of the newest event; 0 without one.
+        last_event: i64,
+        created_at: Time,
+        last_activity_at: Time,
+        archived_at: Option<Time>,
+    }
+}
+
+/// A Session to be stored; it begins idle.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    pub id: SessionId,
+    pub project_id: ProjectId,
+    pub environment_id: EnvironmentId,
+    pub name: Option<String>,
+    pub network: Network,
+    pub required_labels: Labels,
+    pub metadata: Metadata,
+}
+
+impl Read {
+    pub async fn session(&self, id: SessionId) -> Result<Option<SessionRow>, StoreError> {
+        self.one("WHERE id = $1", params![id]).await
+    }
+
+    /// The Session, if it is this Project's (INV-S10).
+    pub async fn session_of_project(
+        &self,
+        project_id: ProjectId,
+        id: SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        self.one("WHERE id = $1 AND project_id = $2", params![id, project_id])
+            .await
+    }
+
+    pub async fn session_of_environment(&self, id: EnvironmentId) -> Result<Option<SessionRow>, StoreError> {
+        self.one("WHERE environment_id = $1", params![id]).await
+    }
+
+    /// A page of a Project's Sessions, newest first, after the row (created_at, id) that ended the page before.
+    pub async fn sessions_of_project(
+        &self,
+        project_id: ProjectId,
+        state: Option<SessionState>,
+        after: Option<(Time, SessionId)>,
+        limit: u64,
+    ) -> Result<Vec<SessionRow>, StoreError> {
+        let mut params = params![project_id];
+        let mut rest = "WHERE project_id = $1".to_owned();
+        if let Some(state) = state {
+            params.extend(params![state]);
+            rest += " AND state = $2";
+        }
+        if let Some((at, id)) = after {
+            let n = params.len();
+            params.extend(params![at, id]);
+            rest += &format!(" AND (created_at, id) < (${}, ${})", n + 1, n + 2);
+        }
+        rest += &format!(" ORDER BY created_at DESC, id DESC LIMIT {limit}");
+        self.many(&rest, params).await
+    }
+
+    /// Unarchived Sessions by ascending id, after `after`; for passes over all of them.
+    pub async fn unarchived_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u64,
+    ) -> Result<Vec<SessionRow>, StoreError> {
+        match after {
+            Some(id) => {
+                let rest = format!("WHERE archived_at IS NULL AND id > $1 ORDER BY id LIMIT {limit}");
+                self.many(&rest, params![id]).await
+            }
+            None => {
+                let rest = format!("WHERE archived_at IS NULL ORDER BY id LIMIT {limit}");
+                self.many(&rest, vec![]).await
+            }
+        }
+    }
+}
+
+impl Tx {
+    pub async fn insert_session(&self, session: &NewSession) -> Result<SessionRow, StoreError> {
+        let row = SessionRow {
+            id: session.id,
+            project_id: session.project_id,
+            environment_id: session.environment_id,
+            name: session.name.clone(),
+            state: SessionState::Idle,
+            reason: None,
+            network: session.network.clone(),
+            required_labels: session.required_labels.clone(),
+            metadata: session.metadata.clone(),
+            failed_creates: 0,
+            last_turn: 0,
+            last_event: 0,
+            created_at: self.now(),
+            last_activity_at: self.now(),
+            archived_at: None,
+        };
+        self.insert(&row, "").await?;
+        Ok(row)
+    }
+
+    /// Stores state and reason. An archived Session never changes; then false. Needs the Session's lock.
+    pub async fn set_session_state(
+        &self,
+        id: SessionId,
+        state: SessionState,
+        reason: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let reason = reason.map(str::to_owned);
+        let changed = self
+            .execute(
+                "UPDATE sessions SET state = $1, reason = $2 WHERE id = $3 AND archived_at IS NULL",
+                params![state, reason, id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+
+    /// Ends the Session; false when it was archived already. Needs the Session's lock.
+    pub async fn archive_session(&self, id: SessionId) -> Result<bool, StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE sessions SET state = 'archived', archived_at = $1 WHERE id = $2 AND archived_at IS NULL",
+                params![self.now(), id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+
+    /// Sets `last_activity_at` to this transaction's time.
+    pub async fn touch_session(&self, id: SessionId) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET last_activity_at = $1 WHERE id = $2";
+        self.execute(sql, params![self.now(), id]).await.map(drop)
+    }
+
+    pub async fn set_failed_creates(&self, id: SessionId, count: u32) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET failed_creates = $1 WHERE id = $2";
+        self.execute(sql, params![count, id]).await.map(drop)
+    }
+}

@@ -1,0 +1,326 @@
+//! Snapshot reads and owner transactions.
+
+use std::ops::Deref;
+
+use oac_model::{AllocationId, NodeId, SessionId, Time};
+use parking_lot::Mutex;
+use sea_orm::{
+    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, ExecResult, IsolationLevel,
+    QueryResult, SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait as _, Value,
+};
+
+use crate::{
+    AllocationRow, NodeRow, Ownership, SessionRow, Store, StoreError,
+    dialect::{AdvisoryLock, Dialect},
+    row::{Row, Stored},
+};
+
+/// Where statements go.
+#[derive(Debug)]
+pub(crate) enum Exec {
+    /// Each statement on its own.
+    Pool(DatabaseConnection),
+    Transaction(DatabaseTransaction),
+}
+
+impl Exec {
+    async fn execute(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        match self {
+            Self::Pool(c) => c.execute_raw(statement).await,
+            Self::Transaction(c) => c.execute_raw(statement).await,
+        }
+    }
+
+    pub(crate) async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        match self {
+            Self::Pool(c) => c.execute_unprepared(sql).await,
+            Self::Transaction(c) => c.execute_unprepared(sql).await,
+        }
+    }
+
+    async fn query_one(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        match self {
+            Self::Pool(c) => c.query_one_raw(statement).await,
+            Self::Transaction(c) => c.query_one_raw(statement).await,
+        }
+    }
+
+    async fn query_all(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        match self {
+            Self::Pool(c) => c.query_all_raw(statement).await,
+            Self::Transaction(c) => c.query_all_raw(statement).await,
+        }
+    }
+}
+
+/// Something to read from: a snapshot, or (through [`Tx`]) an owner transaction. The reading functions are grouped by
+/// subject in the other modules of this crate.
+#[derive(Debug)]
+pub struct Read {
+    pub(crate) exec: Exec,
+    pub(crate) dialect: Dialect,
+}
+
+/// Which deployment lock a transaction takes (core.md section 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeploymentLock {
+    /// Enrollment, placement, restore, pin promotion, retention answers.
+    Shared,
+    /// Selection writes, reset, suspension policy, generation collection.
+    Exclusive,
+}
+
+/// A transaction of the current owner. Dropped without [`Tx::commit`], it changes nothing.
+#[derive(Debug)]
+pub struct Tx {
+    read: Read,
+    now: Time,
+    ownership: Ownership,
+    held: Mutex<Rank>,
+}
+
+/// The last lock taken, in the order of core.md section 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Owner,
+    Deployment,
+    Node(NodeId),
+    Session,
+    Allocation,
+}
+
+impl Rank {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Deployment => "deployment",
+            Self::Node(_) => "node",
+            Self::Session => "session",
+            Self::Allocation => "allocation",
+        }
+    }
+}
+
+impl Store {
+    /// A consistent snapshot of everything committed; it never waits for a writer. Hold it briefly: PostgreSQL ends a
+    /// transaction that idles for 3 s.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] without a free connection, [`StoreError::Database`].
+    pub async fn read(&self) -> Result<Read, StoreError> {
+        let postgres = self.inner.dialect.is_postgres();
+        let options = TransactionOptions {
+            isolation_level: postgres.then_some(IsolationLevel::RepeatableRead),
+            access_mode: postgres.then_some(AccessMode::ReadOnly),
+            sqlite_transaction_mode: (!postgres).then_some(SqliteTransactionMode::Deferred),
+        };
+        let transaction = self.inner.reader.begin_with_options(options).await?;
+        Ok(self.handle(Exec::Transaction(transaction)))
+    }
+
+    /// For a single read: each statement sees what is committed when it starts, and no transaction is opened.
+    pub fn single(&self) -> Read {
+        self.handle(Exec::Pool(self.inner.reader.clone()))
+    }
+
+    /// A transaction of the Core that holds `ownership`. Holder and epoch are checked under the shared owner lock, which
+    /// it keeps until it ends (INV-C1).
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when another Core took over; then nothing else may be done.
+    pub async fn begin(&self, ownership: &Ownership) -> Result<Tx, StoreError> {
+        let read = self.begin_unfenced().await?;
+        if read.dialect.is_postgres() {
+            read.execute(&AdvisoryLock::Owner.shared(), vec![]).await?;
+        }
+        let owner = read.owner().await?;
+        if !owner.is(ownership) {
+            return Err(StoreError::NotOwner {
+                epoch: ownership.epoch,
+            });
+        }
+        Ok(Tx {
+            read,
+            now: owner.now,
+            ownership: *ownership,
+            held: Mutex::new(Rank::Owner),
+        })
+    }
+
+    /// A writing transaction that no epoch fences: for migrations and Core keys.
+    pub(crate) async fn begin_unfenced(&self) -> Result<Read, StoreError> {
+        self.begin_on(&self.inner.writer).await
+    }
+
+    /// One for the lease itself.
+    pub(crate) async fn begin_lease(&self) -> Result<Read, StoreError> {
+        self.begin_on(&self.inner.lease).await
+    }
+
+    async fn begin_on(&self, connection: &DatabaseConnection) -> Result<Read, StoreError> {
+        let options = TransactionOptions {
+            isolation_level: None,
+            access_mode: None,
+            sqlite_transaction_mode: (!self.inner.dialect.is_postgres())
+                .then_some(SqliteTransactionMode::Immediate),
+        };
+        let transaction = connection.begin_with_options(options).await?;
+        Ok(self.handle(Exec::Transaction(transaction)))
+    }
+
+    fn handle(&self, exec: Exec) -> Read {
+        Read {
+            exec,
+            dialect: self.inner.dialect,
+        }
+    }
+}
+
+impl Read {
+    fn statement(&self, sql: &str, params: Vec<Value>) -> Statement {
+        Statement::from_sql_and_values(self.dialect.backend, sql, params)
+    }
+
+    /// Rows changed by a writing statement.
+    pub(crate) async fn execute(&self, sql: &str, params: Vec<Value>) -> Result<u64, StoreError> {
+        let result = self.exec.execute(self.statement(sql, params)).await?;
+        Ok(result.rows_affected())
+    }
+
+    pub(crate) async fn row(&self, sql: &str, params: Vec<Value>) -> Result<Option<Row>, StoreError> {
+        let row = self.exec.query_one(self.statement(sql, params)).await?;
+        Ok(row.map(Row))
+    }
+
+    pub(crate) async fn rows(&self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let rows = self.exec.query_all(self.statement(sql, params)).await?;
+        Ok(rows.into_iter().map(Row).collect())
+    }
+
+    /// The table's one row that `rest` (`WHERE …`) names.
+    pub(crate) async fn one<T: Stored>(
+        &self,
+        rest: &str,
+        params: Vec<Value>,
+    ) -> Result<Option<T>, StoreError> {
+        let sql = format!("SELECT {} FROM {} {rest}", T::list(""), T::TABLE);
+        let row = self.row(&sql, params).await?;
+        row.as_ref().map(T::from_row).transpose()
+    }
+
+    /// The table's rows that `rest` (`WHERE … ORDER BY … LIMIT …`) names.
+    pub(crate) async fn many<T: Stored>(&self, rest: &str, params: Vec<Value>) -> Result<Vec<T>, StoreError> {
+        let sql = format!("SELECT {} FROM {} {rest}", T::list(""), T::TABLE);
+        self.rows(&sql, params).await?.iter().map(T::from_row).collect()
+    }
+
+    /// Inserts a whole row; `rest` may hold an `ON CONFLICT` clause. True if a row was inserted.
+    pub(crate) async fn insert<T: Stored>(&self, row: &T, rest: &str) -> Result<bool, StoreError> {
+        let places: Vec<String> = (1..=T::COLUMNS.len()).map(|n| format!("${n}")).collect();
+        let sql = format!(
+            "INSERT INTO {} ({}) VALUES ({}) {rest}",
+            T::TABLE,
+            T::list(""),
+            places.join(", ")
+        );
+        Ok(self.execute(&sql, row.values()).await? == 1)
+    }
+
+    pub(crate) async fn commit_unfenced(self) -> Result<(), StoreError> {
+        match self.exec {
+            Exec::Pool(_) => Ok(()),
+            Exec::Transaction(transaction) => Ok(transaction.commit().await?),
+        }
+    }
+
+    /// The database's clock now, offset included.
+    pub async fn database_time(&self) -> Result<Time, StoreError> {
+        let sql = format!("SELECT {} AS now", self.dialect.clock());
+        match self.row(&sql, vec![]).await? {
+            Some(row) => row.get("now"),
+            None => Err(StoreError::Stored {
+                column: "now".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Deref for Tx {
+    type Target = Read;
+    fn deref(&self) -> &Read {
+        &self.read
+    }
+}
+
+impl Tx {
+    /// The database's clock when this transaction began, offset included.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// Makes everything this transaction wrote durable. After an error the outcome is unknown and must be read.
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.read.commit_unfenced().await
+    }
+
+    /// Undoes everything at once; dropping does the same a little later.
+    pub async fn rollback(self) -> Result<(), StoreError> {
+        match self.read.exec {
+            Exec::Pool(_) => Ok(()),
+            Exec::Transaction(transaction) => Ok(transaction.rollback().await?),
+        }
+    }
+
+    pub async fn lock_deployment(&self, lock: DeploymentLock) -> Result<(), StoreError> {
+        self.take(Rank::Deployment)?;
+        if self.dialect.is_postgres() {
+            let sql = match lock {
+                DeploymentLock::Shared => AdvisoryLock::Deployment.shared(),
+                DeploymentLock::Exclusive => AdvisoryLock::Deployment.exclusive(),
+            };
+            self.execute(&sql, vec![]).await?;
+        }
+        Ok(())
+    }
+
+    /// Locks a node's row and returns it as it is now, retired ones included. Several nodes: by ascending id.
+    pub async fn lock_node(&self, id: NodeId) -> Result<Option<NodeRow>, StoreError> {
+        self.take(Rank::Node(id))?;
+        self.lock_row("id = $1", id).await
+    }
+
+    pub async fn lock_session(&self, id: SessionId) -> Result<Option<SessionRow>, StoreError> {
+        self.take(Rank::Session)?;
+        self.lock_row("id = $1", id).await
+    }
+
+    pub async fn lock_allocation(&self, id: AllocationId) -> Result<Option<AllocationRow>, StoreError> {
+        self.take(Rank::Allocation)?;
+        self.lock_row("id = $1", id).await
+    }
+
+    async fn lock_row<T: Stored, I: crate::row::Column>(
+        &self,
+        condition: &str,
+        id: I,
+    ) -> Result<Option<T>, StoreError> {
+        let rest = format!("WHERE {condition}{}", self.dialect.row_lock());
+        self.one(&rest, vec![id.bind()]).await
+    }
+
+    fn take(&self, asked: Rank) -> Result<(), StoreError> {
+        let mut held = self.held.lock();
+        if asked < *held {
+            return Err(StoreError::LockOrder {
+                asked: asked.name(),
+                held: held.name(),
+            });
+        }
+        *held = asked;
+        Ok(())
+    }
+}
