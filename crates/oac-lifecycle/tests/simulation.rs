@@ -175,7 +175,7 @@ impl World {
         }
         let left = |s: State| matches!(s, State::CleanupPending { .. } | State::Released);
         if left(self.state) && !left(before) && self.ghost.creates_sent > 0 && !self.archived {
-            // inv: an unreachable node never loses an active or unresolved allocation.
+            // An unreachable node never loses an active or unresolved allocation.
             assert!(
                 self.connection.is_some(),
                 "INV-C19: given up by {event:?} while the node was away"
