@@ -165,6 +165,15 @@ impl Declarations {
     }
 }
 
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SweepReport {
+    /// References of which something was found under a tombstone and is now gone.
+    pub removed: usize,
+    /// References of which something is still there.
+    pub left: usize,
+}
+
 /// One sandbox backend. `by` ends the caller's wait, not the native work: an implementation returns
 /// `Unconfirmed` (`CommandUnconfirmed` for a command) when it passes, while the native calls go on, and the next
 /// operation of the same reference waits for them. Operations of one reference never overlap (INV-V11).
@@ -223,6 +232,15 @@ pub trait Provider: Send + Sync + 'static {
     }
     async fn delete_retained(&self, _r: &Reference, _k: &Retained, _by: Instant) -> Result<(), Failure> {
         Err(self.undeclared(Operation::DeleteRetained))
+    }
+
+    /// Resolves when no native work of `r` is under way or waiting in this provider. A caller whose deadline passed
+    /// keeps the allocation's place and the generation's reference until then (INV-V11).
+    async fn idle(&self, _r: &Reference) {}
+
+    /// Removes what late native calls left under tombstones; a backend without such leftovers does nothing.
+    async fn sweep(&self) -> Result<SweepReport, Failure> {
+        Ok(SweepReport::default())
     }
 
     /// The declared refusal of `operation`; a backend that declares support but does not implement it is a defect
