@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use oac_model::Secret;
+use oac_store::{Database, OpenError};
 use serde::Deserialize;
 
 pub use address::{AddressError, PublicUrl};
@@ -29,18 +31,8 @@ pub struct Config {
     /// The origin that nodes and sandboxes reach Core under.
     pub public_url: Option<PublicUrl>,
     pub database: Database,
-}
-
-/// Where the database is. The password, when there is one, was read from its file.
-#[derive(Debug, Clone)]
-pub enum Database {
-    Sqlite {
-        path: PathBuf,
-    },
-    Postgres {
-        url: String,
-        password: Option<oac_model::Secret>,
-    },
+    /// PostgreSQL's, read from its file.
+    pub database_password: Option<Secret>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +45,10 @@ pub enum ConfigError {
     NotBuilt { key: &'static str },
     #[error("`listen` must name at least one address")]
     NoListener,
-    #[error("`{key}` is not usable: {rule}")]
-    Value { key: &'static str, rule: String },
+    #[error("`database.url` is not usable")]
+    Database(#[source] OpenError),
+    #[error("`database.password_file` does not belong to SQLite: remove it")]
+    NeedlessPassword,
     #[error("`public_url` is not usable")]
     PublicUrl(#[source] AddressError),
     #[error("`database.password_file` is not usable")]
@@ -129,11 +123,12 @@ impl Config {
             .map(|u| u.parse())
             .transpose()
             .map_err(ConfigError::PublicUrl)?;
-        let database = Database::of(file.database.unwrap_or_default())?;
+        let (database, database_password) = database(file.database.unwrap_or_default())?;
         Ok(Self {
             listen,
             public_url,
             database,
+            database_password,
         })
     }
 }
@@ -160,43 +155,19 @@ impl File {
     }
 }
 
-impl Database {
-    fn of(file: DatabaseFile) -> Result<Self, ConfigError> {
-        const KEY: &str = "database.url";
-        let refuse = |rule: &str| ConfigError::Value {
-            key: KEY,
-            rule: rule.to_owned(),
-        };
-        let text = file.url.unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
-        if let Some(path) = text.strip_prefix("sqlite://") {
-            if !path.starts_with('/') || path.contains('?') {
-                return Err(refuse("write sqlite:// and an absolute path, nothing else"));
-            }
-            if file.password_file.is_some() {
-                return Err(ConfigError::Value {
-                    key: "database.password_file",
-                    rule: "SQLite takes no password: remove it".to_owned(),
-                });
-            }
-            return Ok(Self::Sqlite { path: path.into() });
-        }
-        let url = url::Url::parse(&text)
-            .map_err(|_| refuse("write sqlite:///path or postgres://user@host/name"))?;
-        if !matches!(url.scheme(), "postgres" | "postgresql") {
-            return Err(refuse("write sqlite:///path or postgres://user@host/name"));
-        }
-        if url.password().is_some() {
-            return Err(refuse(
-                "it holds a password: put it into a file of mode 0600 and name that in database.password_file",
-            ));
-        }
-        let password = file
-            .password_file
-            .map(|path| read_secret_file(&path))
-            .transpose()
-            .map_err(ConfigError::Password)?;
-        Ok(Self::Postgres { url: text, password })
+/// Where the database is, and its password.
+fn database(file: DatabaseFile) -> Result<(Database, Option<Secret>), ConfigError> {
+    let text = file.url.as_deref().unwrap_or(DEFAULT_DATABASE);
+    let database: Database = text.parse().map_err(ConfigError::Database)?;
+    if matches!(database, Database::Sqlite(_)) && file.password_file.is_some() {
+        return Err(ConfigError::NeedlessPassword);
     }
+    let password = file
+        .password_file
+        .map(|path| read_secret_file(&path))
+        .transpose()
+        .map_err(ConfigError::Password)?;
+    Ok((database, password))
 }
 
 #[cfg(test)]
@@ -213,7 +184,7 @@ mod tests {
         assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
         assert!(config.public_url.is_none());
         assert!(
-            matches!(config.database, Database::Sqlite { path } if path == Path::new("/var/lib/oac-core/core.db"))
+            matches!(config.database, Database::Sqlite(path) if path == Path::new("/var/lib/oac-core/core.db"))
         );
     }
 
@@ -262,10 +233,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         assert!(matches!(
             parse("[database]\nurl = \"postgres://oac:secret@db/oac\""),
-            Err(ConfigError::Value {
-                key: "database.url",
-                ..
-            })
+            Err(ConfigError::Database(OpenError::PasswordInUrl))
         ));
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("password");
@@ -283,11 +251,7 @@ mod tests {
         }
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let config = parse(&text).unwrap();
-        let Database::Postgres {
-            password: Some(password),
-            ..
-        } = &config.database
-        else {
+        let Some(password) = &config.database_password else {
             panic!("no password: {config:?}");
         };
         assert_eq!(password.expose(), "hunter2");

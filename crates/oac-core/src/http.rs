@@ -9,9 +9,12 @@ pub mod auth;
 pub mod error;
 mod gate;
 pub mod limits;
+mod names;
+pub mod page;
 pub mod router;
 pub mod serve;
 pub mod strict;
 pub mod target;
 
 pub use error::ApiError;
+pub use names::check_name;

@@ -7,6 +7,7 @@
 
 pub mod allocations;
 pub mod config;
+pub mod entropy;
 pub mod http;
 pub mod hub;
 pub mod link;

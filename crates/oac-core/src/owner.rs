@@ -5,7 +5,6 @@
 //! whatever the wall clocks do. With SQLite a file lock beside the database admits one process, which therefore takes
 //! the lease without waiting; with PostgreSQL an unexpired lease of another holder means standing by.
 
-mod file_lock;
 mod keeper;
 
 use std::{
@@ -13,12 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use oac_model::OwnerEpoch as Ownership;
+use oac_store::Ownership;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use file_lock::{FileLock, FileLockError};
-pub use keeper::keep;
+pub(crate) use keeper::keep;
 
 /// How long a lease lasts.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -58,7 +56,7 @@ impl OwnerHandle {
             .lock()
             .as_ref()
             .filter(|h| !h.left().is_zero())
-            .map(|h| h.ownership.clone())
+            .map(|h| h.ownership)
     }
 
     /// What is left of the lease, on the monotonic clock from before the last successful renewal; zero for a standby.
@@ -93,12 +91,12 @@ impl OwnerHandle {
 
     fn renewed(&self, ownership: &Ownership, asked_at: Instant) {
         *self.held.lock() = Some(Held {
-            ownership: ownership.clone(),
+            ownership: *ownership,
             renewed_at: asked_at,
         });
         self.changed.send_if_modified(|now| {
             let changes = now.as_ref() != Some(ownership);
-            *now = Some(ownership.clone());
+            *now = Some(*ownership);
             changes
         });
     }

@@ -1,23 +1,164 @@
 //! Starting, serving and stopping one Core.
 
-use std::{net::SocketAddr, sync::Arc};
+mod keys;
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use oac_store::{ExclusiveLock, ExclusiveLockError, Holder, OpenError, Store, StoreError, StoreOptions};
+use tokio::{net::TcpListener, signal::unix::SignalKind};
 
 use crate::{
-    Core, allocations,
-    config::{Config, Database},
-    hub, link,
-    owner::{self, FileLock, FileLockError, OwnerHandle},
+    Core, Pokes, allocations,
+    config::{Config, ConfigError},
+    http::{
+        router,
+        serve::{self, ListenError},
+    },
+    hub::{self, Hub},
+    link::{self, Links},
+    owner::{self, OwnerHandle},
     placement, presence,
     task::{Kind, Tasks},
     turns,
 };
 
+pub use keys::{create_core_key, revoke_core_key};
+
+/// Why a command of the program failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("`{0}` is not built yet: nothing was changed")]
+    NotBuilt(&'static str),
+    #[error("the configuration is not usable")]
+    Config(#[from] ConfigError),
+    #[error("Core cannot start")]
+    Start(#[from] StartError),
+    #[error("the Core key was not written")]
+    Key(#[from] StoreError),
+    #[error("the name is not usable: give 1 to 128 bytes, not blank, on one line")]
+    KeyName,
+    #[error("the key cannot be printed: it was created, revoke it")]
+    Output(#[source] std::io::Error),
+    #[error("no Core key has that id: check the id that create printed")]
+    NoSuchKey,
+    #[error("the operating system gave no random bytes")]
+    Entropy(#[source] getrandom::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] std::io::Error),
+    #[error("a part of Core ended unexpectedly: see its log, then start it again")]
+    Failed,
+}
+
+/// Why a Core did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the HTTP service cannot listen")]
+    Listen(#[from] ListenError),
+    #[error("the database is in use")]
+    Lock(#[from] ExclusiveLockError),
+    #[error("the database cannot be opened")]
+    Store(#[from] OpenError),
+    #[error("the listening address is unknown")]
+    Address(#[source] std::io::Error),
+}
+
+/// A Core that serves, as owner or standby.
+pub struct Running {
+    pub core: Arc<Core>,
+    /// Where it listens, in the order of the configuration.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// `oac-core run`: serves until SIGTERM or SIGINT.
+pub async fn program(config: &Path) -> Result<(), ProgramError> {
+    start_log();
+    let config = Config::load(config)?;
+    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate()).map_err(ProgramError::Signals)?;
+    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt()).map_err(ProgramError::Signals)?;
+    let running = start(config).await?;
+    for address in &running.addresses {
+        tracing::info!(%address, "listening");
+    }
+    let failed = tokio::select! {
+        _ = terminate.recv() => false,
+        _ = interrupt.recv() => false,
+        () = running.core.tasks.failed() => true,
+    };
+    running.stop().await;
+    if failed { Err(ProgramError::Failed) } else { Ok(()) }
+}
+
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A second subscriber in one process is a test's, which keeps its own.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// Binds the configured addresses, then [`start_on`].
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    let listeners = serve::bind(&config.listen).await?;
+    start_on(config, listeners, 0).await
+}
+
+/// Opens the database, then takes the lease or stands by, and serves on `listeners`. `clock_offset_millis` moves the
+/// database's clock and is zero outside tests.
+pub async fn start_on(
+    config: Config,
+    listeners: Vec<TcpListener>,
+    clock_offset_millis: i64,
+) -> Result<Running, StartError> {
+    let addresses =
+        listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>().map_err(StartError::Address)?;
+    let lock = ExclusiveLock::take(&config.database)?;
+    let store = open_store(&config, clock_offset_millis).await?;
+    let core = Arc::new(Core {
+        config,
+        store,
+        owner: OwnerHandle::default(),
+        hub: Hub::default(),
+        links: Links::default(),
+        pokes: Pokes::default(),
+        tasks: Tasks::default(),
+    });
+    core.tasks.spawn(Kind::Worker, "owner lease", owner::keep(core.clone(), Holder::random(), lock));
+    start_workers(&core);
+    serve::serve(&core, listeners, router::router(&core));
+    Ok(Running { core, addresses })
+}
+
+async fn open_store(config: &Config, clock_offset_millis: i64) -> Result<Store, OpenError> {
+    Store::open(StoreOptions {
+        database: config.database.clone(),
+        password: config.database_password.clone(),
+        clock_offset_millis,
+    })
+    .await
+}
+
 /// Starts every worker of `core`; each waits for ownership before it acts.
-pub(crate) fn start_workers(core: &Arc<Core>) {
+fn start_workers(core: &Arc<Core>) {
     hub::start(core);
     link::start(core);
     presence::start(core);
     placement::start(core);
     allocations::start(core);
     turns::start(core);
+}
+
+impl Running {
+    /// Closes every connection, waits for the tasks, and expires the lease, so that another Core need not wait for it.
+    pub async fn stop(self) {
+        let Self { core, .. } = self;
+        core.tasks.stop();
+        core.hub.close_all().await;
+        core.links.close_all().await;
+        core.tasks.shutdown().await;
+        if let Some(ownership) = core.owner.ownership()
+            && let Err(error) = core.store.release_ownership(&ownership).await
+        {
+            tracing::warn!(%error, "the lease was not given up: another Core waits until it expires");
+        }
+        core.store.close().await;
+    }
 }

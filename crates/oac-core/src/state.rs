@@ -2,12 +2,12 @@
 
 use tokio::sync::Notify;
 
-use crate::{config::Config, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks};
+use crate::{config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks};
 
 /// One running Core, always used as `Arc<Core>`.
 pub struct Core {
     pub config: Config,
-    pub store: (),
+    pub store: oac_store::Store,
     /// Whether this process may act now, and for how long.
     pub owner: OwnerHandle,
     /// The connected nodes.
@@ -23,4 +23,12 @@ pub struct Core {
 pub struct Pokes {
     pub allocations: Notify,
     pub turns: Notify,
+}
+
+impl Core {
+    /// A transaction of this owner; 503 `core_standby` when it is none any more.
+    pub async fn begin(&self) -> Result<oac_store::Tx, ApiError> {
+        let ownership = self.owner.ownership().ok_or_else(ApiError::standby)?;
+        Ok(self.store.begin(&ownership).await?)
+    }
 }

@@ -1,11 +1,15 @@
 //! Who is asking. The route table checks the credential before anything of the handler runs; these extractors hand the
 //! handler what was found, so a handler cannot run under another class than its table entry names.
 
+use std::net::IpAddr;
+
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
-use oac_model::{CoreKeyId, NodeId, ProjectId, ProjectKeyId, Secret};
+use oac_model::{CoreKeyId, EnrollmentId, NodeId, ProjectId, ProjectKeyId, Secret};
+use oac_store::{AuditEntry, StoreError, Tx};
+use serde_json::{Map, Value};
 
 use super::ApiError;
 
@@ -50,6 +54,7 @@ pub const NODE_ID_HEADER: &str = "x-oac-node-id";
 #[derive(Debug, Clone, Copy)]
 pub struct CoreKeyAuth {
     pub core_key_id: CoreKeyId,
+    pub(crate) peer: Option<IpAddr>,
 }
 
 /// A valid Project API key.
@@ -57,6 +62,7 @@ pub struct CoreKeyAuth {
 pub struct ProjectAuth {
     pub project_id: ProjectId,
     pub key_id: ProjectKeyId,
+    pub(crate) peer: Option<IpAddr>,
 }
 
 /// A valid credential of a node that is not retired.
@@ -69,8 +75,52 @@ pub struct NodeAuth {
 #[derive(Debug, Clone, Copy)]
 pub enum MachineAuth {
     /// A token that was usable when it was looked up.
-    Token,
+    Token(EnrollmentId),
     Node(NodeAuth),
+}
+
+impl CoreKeyAuth {
+    /// Stores the audit entry of a write in the write's transaction (INV-C15).
+    pub async fn audit(&self, tx: &Tx, entry: Audited<'_>) -> Result<(), StoreError> {
+        record(tx, &format!("core_key:{}", self.core_key_id), self.peer, entry).await
+    }
+}
+
+impl ProjectAuth {
+    /// Stores the audit entry of a write in the write's transaction (INV-C15).
+    pub async fn audit(&self, tx: &Tx, entry: Audited<'_>) -> Result<(), StoreError> {
+        record(tx, &format!("project_key:{}", self.key_id), self.peer, entry).await
+    }
+}
+
+/// What an audit entry says beside who did it (core.md section 16). Never with a credential in it (INV-C14).
+pub struct Audited<'a> {
+    pub resource_type: &'a str,
+    pub resource_id: String,
+    pub action: &'a str,
+    pub details: Value,
+}
+
+impl<'a> Audited<'a> {
+    pub fn new(resource_type: &'a str, resource_id: impl ToString, action: &'a str) -> Self {
+        Self { resource_type, resource_id: resource_id.to_string(), action, details: Value::Object(Map::new()) }
+    }
+
+    pub fn details(self, details: Value) -> Self {
+        Self { details, ..self }
+    }
+}
+
+/// Stores an audit entry for `actor`, who asked from `peer`.
+pub(crate) async fn record(
+    tx: &Tx,
+    actor: &str,
+    peer: Option<IpAddr>,
+    entry: Audited<'_>,
+) -> Result<(), StoreError> {
+    let source = peer.map_or_else(|| "local".to_owned(), |ip| ip.to_string());
+    let Audited { resource_type, resource_id, action, details } = entry;
+    tx.audit(&AuditEntry { actor, source: &source, resource_type, resource_id, action, details }).await.map(drop)
 }
 
 /// The text after `Bearer`; `None` when the header is absent, repeated, of another scheme or empty.

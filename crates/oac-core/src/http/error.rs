@@ -363,6 +363,23 @@ impl std::fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
+impl From<oac_store::StoreError> for ApiError {
+    fn from(error: oac_store::StoreError) -> Self {
+        match error {
+            oac_store::StoreError::NotOwner { .. } => Self::standby(),
+            oac_store::StoreError::Busy { .. } => {
+                tracing::warn!(error = %Chain(&error), "the database is too busy");
+                Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    None,
+                    "Core's database is too busy: try again.",
+                )
+            }
+            error => Self::internal("database", &error),
+        }
+    }
+}
+
 /// An error with its sources, for the log.
 pub struct Chain<'a>(pub &'a dyn std::error::Error);
 
