@@ -1,1 +1,16 @@
+//! What tests, the demo and the benchmarks need around the product: a private PostgreSQL server, an installation of
+//! real programs, in-process Core, a Docker Engine as the installer would leave it, and waiting on conditions.
+//!
+//! In go small options, out come running things that stop when dropped. Nothing here is part of a shipped program, and
+//! nothing here replaces a real part that runs on a test machine, but one: until the installer exists,
+//! [`installation::Installation::add_node`] does its work.
 
+#[cfg(feature = "product")]
+pub mod engine;
+#[cfg(feature = "product")]
+pub mod installation;
+pub mod postgres;
+#[cfg(feature = "product")]
+pub mod program;
+#[cfg(feature = "product")]
+pub mod wait;
