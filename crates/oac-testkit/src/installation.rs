@@ -1,0 +1,504 @@
+//! An installation made of real programs: Core as a process of its own, and hosts made nodes.
+//!
+//! Until the installer exists, [`Installation::add_node`] stands in for it: it creates the labelled network,
+//! `provider.json` and the seccomp file, copies the node program to a folder every account can reach, and starts
+//! `register` and `run` as UID 65532 with the socket's group. It creates no account.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use oac_model::{InstallationId, Secret};
+use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt, process::Command};
+
+use crate::{
+    engine::{Engine, EngineError},
+    program::{Program, ProgramError},
+};
+
+/// The account that nodes run as.
+const NODE_UID: u32 = 65532;
+/// How long Core may take to serve, and a node to become ready.
+const START: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallationError {
+    #[error("cannot prepare {path}", path = path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("{what} failed: {said}")]
+    Command { what: &'static str, said: String },
+    #[error("Core answered {status} to {method} {path}: {body}")]
+    Answer {
+        method: &'static str,
+        path: String,
+        status: u16,
+        body: String,
+    },
+    #[error("Core did not answer {method} {path}")]
+    NoAnswer {
+        method: &'static str,
+        path: String,
+        #[source]
+        source: reqwest::Error,
+    },
+}
+
+type Result<T> = std::result::Result<T, InstallationError>;
+
+/// A Core process and what one needs to talk to it.
+pub struct Installation {
+    folder: PathBuf,
+    programs: PathBuf,
+    config: PathBuf,
+    core: Option<Program>,
+    /// Core's origin.
+    pub url: String,
+    pub core_key: Secret,
+    http: reqwest::Client,
+}
+
+/// A node made by the stand-in for the installer.
+pub struct Node {
+    pub name: String,
+    root: PathBuf,
+    program: PathBuf,
+    group: u32,
+    log: PathBuf,
+    run: Option<Program>,
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> InstallationError {
+    let path = path.to_owned();
+    move |source| InstallationError::File { path, source }
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<()> {
+    std::fs::create_dir_all(path).map_err(io(path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(io(path))
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    std::fs::write(path, bytes).map_err(io(path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(io(path))
+}
+
+impl Installation {
+    /// Starts Core of `programs` on a free port of `address`, with its database and files in `folder`, on SQLite
+    /// unless `database` names another URL.
+    pub async fn start(
+        programs: &Path,
+        folder: &Path,
+        address: IpAddr,
+        database: Option<&str>,
+    ) -> Result<Self> {
+        make_folder(folder, 0o755)?;
+        // The port is free now and Core binds it next; nothing else on this address takes ports meanwhile.
+        let listener = std::net::TcpListener::bind((address, 0)).map_err(io(folder))?;
+        let port = listener.local_addr().map_err(io(folder))?.port();
+        drop(listener);
+        let listen = SocketAddr::new(address, port);
+        let url = format!("http://{listen}");
+        let config = folder.join("core.toml");
+        let database = match database {
+            Some(url) => url.to_owned(),
+            None => format!("sqlite://{}", folder.join("core.db").display()),
+        };
+        let text = format!(
+            "listen = [\"{listen}\"]\nmetrics_listen = \"\"\npublic_url = \"{url}\"\n\n[database]\nurl = \"{database}\"\n"
+        );
+        write(&config, text.as_bytes(), 0o600)?;
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(60))
+            .build()
+            .map_err(|source| InstallationError::NoAnswer {
+                method: "GET",
+                path: "/".to_owned(),
+                source,
+            })?;
+        let mut installation = Self {
+            folder: folder.to_owned(),
+            programs: programs.to_owned(),
+            config,
+            core: None,
+            url,
+            core_key: Secret::new(""),
+            http,
+        };
+        installation.start_core().await?;
+        installation.core_key = installation.new_core_key().await?;
+        Ok(installation)
+    }
+
+    /// Starts Core (again) and waits until it serves.
+    pub async fn start_core(&mut self) -> Result<()> {
+        let mut command = Command::new(self.programs.join("oac-core"));
+        command.arg("run").arg("--config").arg(&self.config);
+        let mut program = Program::start("oac-core", command, &self.folder.join("core.log"))?;
+        let (http, ready) = (self.http.clone(), format!("{}/readyz", self.url));
+        program
+            .until("Core serves", START, async || {
+                http.get(&ready)
+                    .send()
+                    .await
+                    .ok()
+                    .filter(|r| r.status().is_success())
+                    .map(|_| ())
+            })
+            .await?;
+        self.core = Some(program);
+        Ok(())
+    }
+
+    /// Ends Core by SIGKILL, as a crash would.
+    pub async fn kill_core(&mut self) {
+        if let Some(core) = self.core.take() {
+            core.kill().await;
+        }
+    }
+
+    /// Ends Core by SIGTERM; its exit status.
+    pub async fn stop_core(&mut self) -> Option<i32> {
+        self.core.take()?.stop().await
+    }
+
+    pub fn core_log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("core.log")).unwrap_or_default()
+    }
+
+    pub fn core_pid(&self) -> Option<u32> {
+        self.core.as_ref().and_then(Program::pid)
+    }
+
+    async fn new_core_key(&self) -> Result<Secret> {
+        let output = Command::new(self.programs.join("oac-core"))
+            .args(["core-key", "create", "--config"])
+            .arg(&self.config)
+            .output()
+            .await
+            .map_err(io(&self.config))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        match said.split_whitespace().find(|word| word.starts_with("oac_core_")) {
+            Some(key) if output.status.success() => Ok(Secret::new(key)),
+            _ => Err(InstallationError::Command {
+                what: "oac-core core-key create",
+                said: String::from_utf8_lossy(&output.stderr).into_owned(),
+            }),
+        }
+    }
+
+    /// One request with a key; the answer's document, null without one.
+    pub async fn call(
+        &self,
+        method: &'static str,
+        path: &str,
+        key: &Secret,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        let (status, text) = self.try_call(method, path, key, body).await?;
+        if !(200..300).contains(&status) {
+            return Err(InstallationError::Answer {
+                method,
+                path: path.to_owned(),
+                status,
+                body: text,
+            });
+        }
+        Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+
+    /// Like [`Self::call`], whatever the status.
+    pub async fn try_call(
+        &self,
+        method: &'static str,
+        path: &str,
+        key: &Secret,
+        body: Option<&Value>,
+    ) -> Result<(u16, String)> {
+        let no_answer = |source| InstallationError::NoAnswer {
+            method,
+            path: path.to_owned(),
+            source,
+        };
+        let verb = reqwest::Method::from_bytes(method.as_bytes()).unwrap_or(reqwest::Method::GET);
+        let mut request = self
+            .http
+            .request(verb, format!("{}{path}", self.url))
+            .bearer_auth(key.expose());
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(no_answer)?;
+        let status = response.status().as_u16();
+        Ok((status, response.text().await.map_err(no_answer)?))
+    }
+
+    /// Saves a Docker deployment; the safe deployment.
+    pub async fn deploy(&self, cpus: u32, memory_mib: u64, runtime: &Value) -> Result<Value> {
+        let path = "/core/v1/sandbox/deployment";
+        let now = self.call("GET", path, &self.core_key, None).await?;
+        let body = json!({
+            "expected_generation": now["generation"],
+            "provider": "docker",
+            "resources": { "cpus": cpus, "memory_mib": memory_mib },
+            "runtime": runtime,
+        });
+        let method = if now["provider"].is_null() { "POST" } else { "PUT" };
+        self.call(method, path, &self.core_key, Some(&body)).await
+    }
+
+    pub async fn installation_id(&self) -> Result<InstallationId> {
+        let path = "/core/v1/sandbox/deployment";
+        let deployment = self.call("GET", path, &self.core_key, None).await?;
+        deployment["installation_id"]
+            .as_str()
+            .and_then(|id| id.parse().ok())
+            .ok_or(InstallationError::Answer {
+                method: "GET",
+                path: path.to_owned(),
+                status: 200,
+                body: deployment.to_string(),
+            })
+    }
+
+    /// A Project and an API key of it.
+    pub async fn project(&self, name: &str) -> Result<(String, Secret)> {
+        let project = self
+            .call(
+                "POST",
+                "/core/v1/projects",
+                &self.core_key,
+                Some(&json!({ "name": name })),
+            )
+            .await?;
+        let id = project["id"].as_str().unwrap_or_default().to_owned();
+        let path = format!("/core/v1/projects/{id}/keys");
+        let key = self
+            .call("POST", &path, &self.core_key, Some(&json!({ "name": name })))
+            .await?;
+        Ok((id, Secret::new(key["key"].as_str().unwrap_or_default())))
+    }
+
+    /// Writes a configuration of `oac` with both keys; its path.
+    pub fn write_cli_config(&self, project_key: &Secret) -> Result<PathBuf> {
+        let path = self.folder.join("oac.toml");
+        let text = format!(
+            "url = \"{}\"\ncore_key = \"{}\"\nproject_key = \"{}\"\n",
+            self.url,
+            self.core_key.expose(),
+            project_key.expose()
+        );
+        write(&path, text.as_bytes(), 0o600)?;
+        Ok(path)
+    }
+
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
+    }
+
+    /// Makes this machine a node of its own: registers it and starts it, with room for `max_active` sandboxes.
+    /// The installation's network must exist. `root` is the node's folder.
+    pub async fn add_node(
+        &self,
+        engine: &Engine,
+        name: &str,
+        max_active: u32,
+        seccomp: &str,
+    ) -> Result<Node> {
+        let body = json!({ "max_active": max_active, "max_retained": max_active });
+        let path = "/core/v1/sandbox/enrollment-tokens";
+        let token = self.call("POST", path, &self.core_key, Some(&body)).await?;
+        let token = Secret::new(token["token"].as_str().unwrap_or_default());
+        let configuration = self
+            .call("GET", "/api/v1/sandbox-node/configuration", &token, None)
+            .await?;
+
+        let root = self.folder.join(format!("node-{name}"));
+        make_folder(&root, 0o700)?;
+        for inner in ["runtime", "state", "state/node"] {
+            make_folder(&root.join(inner), 0o700)?;
+        }
+        let seccomp_file = root.join("runtime/seccomp.json");
+        write(&seccomp_file, seccomp.as_bytes(), 0o600)?;
+        let artifacts = &configuration["specification"]["runtime"]["artifacts"];
+        let mut image = artifacts["image_id"].as_str().unwrap_or_default();
+        if engine.image_id(image).await?.is_none() {
+            image = artifacts["image_manifest_digest"].as_str().unwrap_or_default();
+        }
+        let provider = json!({
+            "installation_id": configuration["installation_id"],
+            "provider": "docker",
+            "core_url": format!("{}/api/v1", self.url),
+            "specification": configuration["specification"],
+            "generation": configuration["generation"],
+            "native": {
+                "host": engine.host(),
+                "image": image,
+                "network": format!("oac-node-{}", configuration["installation_id"].as_str().unwrap_or_default()),
+                "seccomp_file": seccomp_file,
+            },
+        });
+        write(
+            &root.join("provider.json"),
+            provider.to_string().as_bytes(),
+            0o600,
+        )?;
+        give_to_node(&root)?;
+        let program = self.folder.join("oac-node");
+        if !program.exists() {
+            std::fs::copy(self.programs.join("oac-node"), &program).map_err(io(&program))?;
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+                .map_err(io(&program))?;
+        }
+        let group = std::fs::metadata(engine.socket())
+            .map_err(io(engine.socket()))?
+            .gid();
+        let log = self.folder.join(format!("node-{name}.log"));
+        let mut node = Node {
+            name: name.to_owned(),
+            root,
+            program,
+            group,
+            log,
+            run: None,
+        };
+        node.register(&self.url, &token).await?;
+        self.start_node(&mut node).await?;
+        Ok(node)
+    }
+
+    /// Starts a node's service and waits until Core shows it ready.
+    pub async fn start_node(&self, node: &mut Node) -> Result<()> {
+        let mut command = node.command("run");
+        command.args(["--operations", "8"]);
+        let mut program = Program::start("oac-node", command, &node.log)?;
+        let name = node.name.clone();
+        program
+            .until("the node is connected and ready", START, async || {
+                let nodes = self
+                    .call("GET", "/core/v1/sandbox/nodes", &self.core_key, None)
+                    .await
+                    .ok()?;
+                let node = nodes["data"]
+                    .as_array()?
+                    .iter()
+                    .find(|n| n["name"] == name.as_str())?
+                    .clone();
+                (node["online"] == true && node["provider_ready"] == true).then_some(())
+            })
+            .await?;
+        node.run = Some(program);
+        Ok(())
+    }
+}
+
+fn give_to_node(folder: &Path) -> Result<()> {
+    chown(folder, Some(NODE_UID), Some(NODE_UID)).map_err(io(folder))?;
+    for entry in std::fs::read_dir(folder).map_err(io(folder))? {
+        let path = entry.map_err(io(folder))?.path();
+        if path.is_dir() {
+            give_to_node(&path)?;
+        } else {
+            chown(&path, Some(NODE_UID), Some(NODE_UID)).map_err(io(&path))?;
+        }
+    }
+    Ok(())
+}
+
+impl Node {
+    /// The node program as the service account with the engine's group and an empty environment.
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .args([
+                format!("--reuid={NODE_UID}"),
+                format!("--regid={NODE_UID}"),
+                format!("--groups={}", self.group),
+            ])
+            .arg("--")
+            .arg(&self.program)
+            .arg(verb)
+            .arg("--config")
+            .arg(self.root.join("provider.json"))
+            .arg("--state-dir")
+            .arg(self.root.join("state/node"))
+            .current_dir("/");
+        command
+    }
+
+    async fn register(&mut self, url: &str, token: &Secret) -> Result<()> {
+        let mut command = self.command("register");
+        command.args([
+            "--core-url",
+            url,
+            "--name",
+            &self.name,
+            "--enrollment-token-stdin",
+        ]);
+        let failed = |source| ProgramError::Start {
+            name: "oac-node register".to_owned(),
+            source,
+        };
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that refuses early closes its input; what it says is worth more than that.
+            let _ = stdin.write_all(format!("{}\n", token.expose()).as_bytes()).await;
+        }
+        let output = child.wait_with_output().await.map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(InstallationError::Command {
+            what: "oac-node register",
+            said,
+        })
+    }
+
+    /// SIGTERM; the exit status.
+    pub async fn stop(&mut self) -> Option<i32> {
+        self.run.take()?.stop().await
+    }
+
+    /// SIGKILL, as a crash would.
+    pub async fn kill(&mut self) {
+        if let Some(run) = self.run.take() {
+            run.kill().await;
+        }
+    }
+
+    pub fn running(&self) -> bool {
+        self.run.is_some()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.run.as_ref().and_then(Program::pid)
+    }
+}
