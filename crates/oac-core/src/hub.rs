@@ -1,22 +1,121 @@
 //! Core's end of the node connections.
+//!
+//! It must guarantee that one identity has one connection at a time (INV-P3), that nothing is stored or sent before a
+//! matching hello (INV-P4), that presence is committed before welcome and its removal is fenced to its connection
+//! (INV-P5), and that no provider mutation leaves without 5 s of lease (INV-C27). The protocol's decisions are those of
+//! `oac_peer::core::Connection`; this module moves its bytes, performs its actions in order, and lets the rest of Core
+//! call nodes.
 
-use std::sync::Arc;
+mod call;
+mod connect;
+mod connection;
+mod limits;
+mod socket;
 
-use crate::{Core, http::router::Route};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use oac_model::{ConnectionId, NodeId};
+use oac_peer::core::Reservations;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use utoipa_axum::routes;
+
+pub use call::{CallOutcome, Refusal, Request};
+
+use crate::{
+    Core,
+    http::{
+        auth::Credential,
+        router::{Body, Route},
+    },
+    placement::memory::Memory,
+};
+use connection::Peer;
 
 /// The connected nodes.
-#[derive(Default)]
-pub struct Hub {}
+pub struct Hub {
+    reservations: Mutex<Reservations>,
+    live: Mutex<HashMap<NodeId, Arc<Peer>>>,
+    /// Raised to close every connection there is.
+    closing: watch::Sender<u64>,
+    /// A reservation was freed.
+    freed: Notify,
+    memory: Memory,
+}
+
+/// How long [`Hub::close_all`] waits for connections to remove their presence.
+const CLOSE_ALL_WAIT: Duration = Duration::from_secs(6);
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self {
+            reservations: Mutex::default(),
+            live: Mutex::default(),
+            closing: watch::Sender::new(0),
+            freed: Notify::new(),
+            memory: Memory::default(),
+        }
+    }
+}
+
+/// A node that is connected now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connected {
+    pub connection_id: ConnectionId,
+    /// Its provider was ready for the generation it enrolled with, as last recorded.
+    pub ready: bool,
+}
 
 impl Hub {
-    /// Closes every node connection, before Core stands by or stops.
-    pub async fn close_all(&self) {}
+    /// Closes every node connection, before Core stands by or stops. While Core still owns the installation their
+    /// presence is removed first.
+    pub async fn close_all(&self) {
+        self.closing.send_modify(|n| *n += 1);
+        let emptied = async {
+            loop {
+                let freed = self.freed.notified();
+                if self.reservations.lock().is_empty() {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_ALL_WAIT, emptied).await.is_err() {
+            tracing::warn!("node connections did not end in time");
+        }
+    }
+
+    /// The node's live connection.
+    pub fn connected(&self, node: NodeId) -> Option<Connected> {
+        self.live.lock().get(&node).map(|peer| peer.connected())
+    }
+
+    /// The nodes as placement remembers them.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
+        self.live.lock().get(&node).cloned()
+    }
+
+    fn remove_live(&self, node: NodeId, connection: ConnectionId) {
+        let mut live = self.live.lock();
+        if live.get(&node).is_some_and(|peer| peer.connected().connection_id == connection) {
+            live.remove(&node);
+        }
+    }
+
+    fn free(&self, node: NodeId, connection: ConnectionId) {
+        self.reservations.lock().free(node, connection);
+        self.freed.notify_waiters();
+    }
 }
 
 /// The hub's routes.
 pub fn routes() -> Vec<Route> {
-    Vec::new()
+    vec![Route::new(Credential::Node, Body::None, routes!(connect::connect))]
 }
 
-/// Starts the hub's workers.
+/// Starts the hub's workers: none; each connection is a task of its own.
 pub fn start(_core: &Arc<Core>) {}

@@ -5,6 +5,7 @@
 //! knows no backend and makes no native call.
 
 mod contract;
+mod declared;
 mod host;
 mod lane;
 mod receipt;
@@ -12,6 +13,7 @@ mod receipt_store;
 mod record;
 
 pub use contract::*;
+pub use declared::{DOCKER_REASON, declarations_of};
 pub use host::{HostIdentity, MachineIdentity, host_id_of};
 pub use lane::{Lanes, NoAnswer};
 pub use receipt::{Phase, PhaseEvent, Receipt, ReceiptOutcome, RefusedTransition};

@@ -31,6 +31,11 @@ impl Reservations {
         }
     }
 
+    /// No identity is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     pub fn holder(&self, node_id: NodeId) -> Option<ConnectionId> {
         self.held.get(&node_id).copied()
     }

@@ -1,0 +1,279 @@
+//! The nodes as the owner remembers them.
+//!
+//! Placement looks at 10,000 nodes without a transaction, so the owner keeps them in memory, updated by its own writes.
+//! Two writes to one node may be remembered in another order than they were committed in; each therefore carries a ticket
+//! drawn while the node's row was locked, and an older ticket never overwrites a newer one. What is remembered may still
+//! be stale: the placing transaction checks the chosen node again, and its answer replaces the memory.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Request, place};
+use oac_model::{Generation, NodeId};
+use parking_lot::Mutex;
+
+/// A place in the order of writes to one node; drawn under its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// The owner's memory of deployment and nodes.
+pub struct Memory {
+    tickets: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    deployment: Deployment,
+    nodes: HashMap<NodeId, Entry>,
+}
+
+struct Entry {
+    node: Node,
+    /// Placements chosen here whose transaction has not ended; they count as taken.
+    choosing: u32,
+    facts: Ticket,
+    counts: Ticket,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let deployment = Deployment {
+            reset_in_progress: false,
+            specification_valid: true,
+            installation_matches: true,
+            mode: Mode::Unset,
+            target: None,
+            public_url: None,
+        };
+        Self {
+            tickets: AtomicU64::new(1),
+            inner: Mutex::new(Inner {
+                deployment,
+                nodes: HashMap::new(),
+            }),
+        }
+    }
+}
+
+impl Memory {
+    /// Call it while the node's row is locked.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn set_deployment(&self, deployment: Deployment) {
+        self.inner.lock().deployment = deployment;
+    }
+
+    pub fn deployment(&self) -> Deployment {
+        self.inner.lock().deployment.clone()
+    }
+
+    /// Remembers a node as a transaction read or wrote it whole.
+    pub fn remember(&self, ticket: Ticket, node: Node) {
+        let mut inner = self.inner.lock();
+        match inner.nodes.get_mut(&node.id) {
+            None => {
+                let entry = Entry {
+                    node,
+                    choosing: 0,
+                    facts: ticket,
+                    counts: ticket,
+                };
+                inner.nodes.insert(entry.node.id, entry);
+            }
+            Some(entry) => {
+                let (active, retained) = (node.active, node.retained);
+                if entry.facts < ticket {
+                    entry.facts = ticket;
+                    let counted = (entry.node.active, entry.node.retained);
+                    entry.node = node;
+                    (entry.node.active, entry.node.retained) = counted;
+                }
+                entry.count(ticket, active, retained);
+            }
+        }
+    }
+
+    /// Remembers everything but the counts, which a heartbeat does not read. A node not remembered yet stays so.
+    pub fn remember_facts(&self, ticket: Ticket, node: Node) {
+        if let Some(entry) = self.inner.lock().nodes.get_mut(&node.id)
+            && entry.facts < ticket
+        {
+            entry.facts = ticket;
+            let counted = (entry.node.active, entry.node.retained);
+            entry.node = node;
+            (entry.node.active, entry.node.retained) = counted;
+        }
+    }
+
+    /// Remembers a node's counts alone.
+    pub fn remember_counts(&self, ticket: Ticket, id: NodeId, active: u32, retained: u32) {
+        if let Some(entry) = self.inner.lock().nodes.get_mut(&id) {
+            entry.count(ticket, active, retained);
+        }
+    }
+
+    /// Is the node remembered with its counts?
+    pub fn knows(&self, id: NodeId) -> bool {
+        self.inner.lock().nodes.contains_key(&id)
+    }
+
+    /// The node is connected no more.
+    pub fn disconnected(&self, ticket: Ticket, id: NodeId) {
+        if let Some(entry) = self.inner.lock().nodes.get_mut(&id)
+            && entry.facts < ticket
+        {
+            entry.facts = ticket;
+            entry.node.online = false;
+            entry.node.provider_ready = false;
+            entry.node.target_status = None;
+        }
+    }
+
+    pub fn forget(&self, id: NodeId) {
+        self.inner.lock().nodes.remove(&id);
+    }
+
+    /// Forgets everything, when ownership changes.
+    pub fn clear(&self) {
+        self.inner.lock().nodes.clear();
+    }
+
+    /// Chooses, and holds the chosen node's slot until the returned choice is dropped, so that callers at the same moment
+    /// spread over the nodes instead of queueing for one row.
+    pub fn choose(&self, request: &Request) -> Choice<'_> {
+        let mut inner = self.inner.lock();
+        let Inner { deployment, nodes } = &mut *inner;
+        let answer = place(request, deployment, nodes.values().map(|entry| &entry.node));
+        let held = match answer {
+            Answer::Node { id, .. } => nodes.get_mut(&id).map(|entry| {
+                entry.choosing += 1;
+                entry.node.active += 1;
+                entry.node.retained += 1;
+                id
+            }),
+            _ => None,
+        };
+        Choice {
+            memory: self,
+            held,
+            answer,
+        }
+    }
+}
+
+impl Entry {
+    fn count(&mut self, ticket: Ticket, active: u32, retained: u32) {
+        if self.counts < ticket {
+            self.counts = ticket;
+            self.node.active = active + self.choosing;
+            self.node.retained = retained + self.choosing;
+        }
+    }
+}
+
+/// An answer, and the slot it holds in memory.
+pub struct Choice<'a> {
+    memory: &'a Memory,
+    held: Option<NodeId>,
+    answer: Answer,
+}
+
+impl Choice<'_> {
+    pub fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    pub fn node(&self) -> Option<(NodeId, Generation)> {
+        match self.answer {
+            Answer::Node { id, pin } => Some((id, pin)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Choice<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.held else { return };
+        if let Some(entry) = self.memory.inner.lock().nodes.get_mut(&id)
+            && entry.choosing > 0
+        {
+            entry.choosing -= 1;
+            entry.node.active = entry.node.active.saturating_sub(1);
+            entry.node.retained = entry.node.retained.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oac_model::Time;
+
+    use super::*;
+
+    fn node(active: u32) -> Node {
+        Node {
+            id: "00000000-0000-4000-8000-000000000001".parse().unwrap(),
+            created_at: Time::from_millis(0).unwrap(),
+            online: true,
+            provider_ready: true,
+            pin: Some(Generation::FIRST),
+            core_url: "http://c".to_owned(),
+            cordoned: false,
+            draining: false,
+            labels: Default::default(),
+            active,
+            retained: active,
+            max_active: 2,
+            max_retained: 2,
+            target_status: None,
+        }
+    }
+
+    fn memory() -> Memory {
+        let memory = Memory::default();
+        memory.set_deployment(Deployment {
+            mode: Mode::Nodes,
+            public_url: Some("http://c".to_owned()),
+            ..memory.deployment()
+        });
+        memory
+    }
+
+    #[test]
+    fn callers_at_the_same_moment_share_the_slots_a_node_has() {
+        let memory = memory();
+        memory.remember(memory.ticket(), node(0));
+        let first = memory.choose(&Request::default());
+        let second = memory.choose(&Request::default());
+        assert!(first.node().is_some() && second.node().is_some());
+        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        drop(first);
+        assert!(memory.choose(&Request::default()).node().is_some());
+        // The second one's transaction stored it: counted once, whether remembered before or after the choice ends.
+        memory.remember(memory.ticket(), node(1));
+        drop(second);
+        let third = memory.choose(&Request::default());
+        assert!(third.node().is_some());
+        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+    }
+
+    #[test]
+    fn an_older_write_remembered_late_changes_nothing() {
+        let memory = memory();
+        let older = memory.ticket();
+        let newer = memory.ticket();
+        memory.remember(newer, node(2));
+        memory.remember(older, node(0));
+        memory.remember_counts(older, node(0).id, 0, 0);
+        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        memory.disconnected(older, node(0).id);
+        memory.remember_counts(memory.ticket(), node(0).id, 1, 1);
+        assert!(memory.choose(&Request::default()).node().is_some());
+        memory.disconnected(memory.ticket(), node(0).id);
+        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+    }
+}
