@@ -7,6 +7,7 @@ pub mod keys;
 pub mod machine;
 pub mod nodes;
 pub mod projects;
+mod shapes;
 pub mod tokens;
 
 use crate::http::router::Route;

@@ -48,6 +48,20 @@ impl Read {
         self.many("WHERE generation = $1", params![generation]).await
     }
 
+    /// What connected nodes said under their current connection about `target` and about their own pin.
+    pub async fn standing_generation_statuses(
+        &self,
+        target: Option<Generation>,
+    ) -> Result<Vec<GenerationStatusRow>, StoreError> {
+        self.many(
+            "WHERE EXISTS (SELECT 1 FROM nodes n WHERE n.id = node_generation_status.node_id \
+             AND n.connection_id = node_generation_status.connection_id AND (node_generation_status.generation = $1 \
+             OR node_generation_status.generation = n.serving_generation))",
+            params![target],
+        )
+        .await
+    }
+
     /// A node's samples from `since` on, oldest first.
     pub async fn node_samples(&self, node_id: NodeId, since: Time) -> Result<Vec<NodeSampleRow>, StoreError> {
         self.many(

@@ -7,7 +7,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
-use oac_model::{CoreKeyId, EnrollmentId, NodeId, ProjectId, ProjectKeyId, Secret};
+use oac_model::{CoreKeyId, NodeId, ProjectId, ProjectKeyId, Secret};
 use oac_store::{AuditEntry, StoreError, Tx};
 use serde_json::{Map, Value};
 
@@ -75,7 +75,10 @@ pub struct NodeAuth {
 #[derive(Debug, Clone, Copy)]
 pub enum MachineAuth {
     /// A token that was usable when it was looked up.
-    Token(EnrollmentId),
+    Token {
+        max_active: u32,
+        max_retained: u32,
+    },
     Node(NodeAuth),
 }
 
@@ -103,7 +106,12 @@ pub struct Audited<'a> {
 
 impl<'a> Audited<'a> {
     pub fn new(resource_type: &'a str, resource_id: impl ToString, action: &'a str) -> Self {
-        Self { resource_type, resource_id: resource_id.to_string(), action, details: Value::Object(Map::new()) }
+        Self {
+            resource_type,
+            resource_id: resource_id.to_string(),
+            action,
+            details: Value::Object(Map::new()),
+        }
     }
 
     pub fn details(self, details: Value) -> Self {
@@ -119,8 +127,22 @@ pub(crate) async fn record(
     entry: Audited<'_>,
 ) -> Result<(), StoreError> {
     let source = peer.map_or_else(|| "local".to_owned(), |ip| ip.to_string());
-    let Audited { resource_type, resource_id, action, details } = entry;
-    tx.audit(&AuditEntry { actor, source: &source, resource_type, resource_id, action, details }).await.map(drop)
+    let Audited {
+        resource_type,
+        resource_id,
+        action,
+        details,
+    } = entry;
+    tx.audit(&AuditEntry {
+        actor,
+        source: &source,
+        resource_type,
+        resource_id,
+        action,
+        details,
+    })
+    .await
+    .map(drop)
 }
 
 /// The text after `Bearer`; `None` when the header is absent, repeated, of another scheme or empty.

@@ -148,13 +148,20 @@ async fn authenticate(rule: &Rule, request: &mut Request) -> Result<(), ApiError
             let secret = bearer.ok_or_else(ApiError::invalid_api_key)?;
             let key = read.authenticate_core_key(&secret).await.map_err(unanswered)?;
             let key = key.ok_or_else(ApiError::invalid_api_key)?;
-            request.extensions_mut().insert(CoreKeyAuth { core_key_id: key.id, peer });
+            request.extensions_mut().insert(CoreKeyAuth {
+                core_key_id: key.id,
+                peer,
+            });
         }
         Credential::ProjectKey => {
             let secret = bearer.ok_or_else(ApiError::invalid_api_key)?;
             let key = read.authenticate_project_key(&secret).await.map_err(unanswered)?;
             let key = key.ok_or_else(ApiError::invalid_api_key)?;
-            request.extensions_mut().insert(ProjectAuth { project_id: key.project_id, key_id: key.id, peer });
+            request.extensions_mut().insert(ProjectAuth {
+                project_id: key.project_id,
+                key_id: key.id,
+                peer,
+            });
         }
         Credential::Node => {
             let node = node(&read, bearer, request.headers()).await?;
@@ -173,7 +180,11 @@ async fn authenticate(rule: &Rule, request: &mut Request) -> Result<(), ApiError
             if !token.usable(now, deployment.installation_id) {
                 return Err(ApiError::invalid_node_credential());
             }
-            request.extensions_mut().insert(MachineAuth::Token(token.enrollment_id));
+            let (max_active, max_retained) = (token.max_active, token.max_retained);
+            request.extensions_mut().insert(MachineAuth::Token {
+                max_active,
+                max_retained,
+            });
         }
     }
     Ok(())
@@ -190,7 +201,11 @@ async fn node(read: &Read, bearer: Option<Secret>, headers: &HeaderMap) -> Resul
         (Some(id), None) => id.to_str().ok().and_then(|id| id.parse().ok()) == Some(node.id),
         (Some(_), Some(_)) => false,
     };
-    if agrees { Ok(NodeAuth { node_id: node.id }) } else { Err(ApiError::invalid_node_credential()) }
+    if agrees {
+        Ok(NodeAuth { node_id: node.id })
+    } else {
+        Err(ApiError::invalid_node_credential())
+    }
 }
 
 /// Without an answer of the store nobody is refused as unknown.

@@ -22,7 +22,9 @@ use crate::{
 };
 
 pub(crate) fn routes() -> Vec<Route> {
-    let json = Body::Json { limit: limits::JSON_BODY_BYTES };
+    let json = Body::Json {
+        limit: limits::JSON_BODY_BYTES,
+    };
     vec![
         Route::new(Credential::CoreKey, json, routes!(create_project_key)),
         Route::new(Credential::CoreKey, Body::None, routes!(revoke_project_key)),
@@ -74,7 +76,8 @@ async fn create_project_key(
     let key = entropy::secret(PROJECT_KEY_PREFIX).map_err(|e| ApiError::internal("create a key", &e))?;
     let row = tx.create_project_key(project_id, &new.name, key.digest()).await?;
     let details = json!({ "project_id": project_id, "name": row.name });
-    auth.audit(&tx, Audited::new("key", row.id, "create").details(details)).await?;
+    auth.audit(&tx, Audited::new("key", row.id, "create").details(details))
+        .await?;
     tx.commit().await?;
     let created = CreatedProjectKey {
         id: row.id,
@@ -104,7 +107,11 @@ async fn revoke_project_key(
     if !tx.revoke_project_key(project_id, id).await? {
         return Err(ApiError::not_found());
     }
-    auth.audit(&tx, Audited::new("key", id, "delete").details(json!({ "project_id": project_id }))).await?;
+    auth.audit(
+        &tx,
+        Audited::new("key", id, "delete").details(json!({ "project_id": project_id })),
+    )
+    .await?;
     tx.commit().await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -22,7 +22,9 @@ use crate::{
 };
 
 pub(crate) fn routes() -> Vec<Route> {
-    let json = Body::Json { limit: limits::JSON_BODY_BYTES };
+    let json = Body::Json {
+        limit: limits::JSON_BODY_BYTES,
+    };
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(list_projects)),
         Route::new(Credential::CoreKey, json, routes!(create_project)),
@@ -49,7 +51,11 @@ struct NewProject {
 
 impl From<ProjectRow> for Project {
     fn from(row: ProjectRow) -> Self {
-        Self { id: row.id, name: row.name, created_at: row.created_at }
+        Self {
+            id: row.id,
+            name: row.name,
+            created_at: row.created_at,
+        }
     }
 }
 
@@ -66,7 +72,9 @@ async fn list_projects(
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
 ) -> Result<Json<Projects>, ApiError> {
     let rows = core.store.single().projects().await?;
-    Ok(Json(Projects { data: rows.into_iter().map(Project::from).collect() }))
+    Ok(Json(Projects {
+        data: rows.into_iter().map(Project::from).collect(),
+    }))
 }
 
 /// Creates a Project.
@@ -80,7 +88,11 @@ async fn create_project(
     check_name("name", &new.name)?;
     let tx = core.begin().await?;
     let row = tx.create_project(&new.name).await?;
-    auth.audit(&tx, Audited::new("project", row.id, "create").details(json!({ "name": row.name }))).await?;
+    auth.audit(
+        &tx,
+        Audited::new("project", row.id, "create").details(json!({ "name": row.name })),
+    )
+    .await?;
     tx.commit().await?;
     Ok((StatusCode::CREATED, Json(row.into())))
 }
