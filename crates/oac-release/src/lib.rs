@@ -1,1 +1,5 @@
+//! What a release is made of.
 
+mod seccomp;
+
+pub use seccomp::SECCOMP_PROFILE;

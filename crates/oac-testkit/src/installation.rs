@@ -304,6 +304,11 @@ impl Installation {
         Ok(path)
     }
 
+    /// The client whose connections to Core stay open.
+    pub fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
     }

@@ -13,4 +13,6 @@ pub mod postgres;
 #[cfg(feature = "product")]
 pub mod program;
 #[cfg(feature = "product")]
+pub mod runtime_image;
+#[cfg(feature = "product")]
 pub mod wait;

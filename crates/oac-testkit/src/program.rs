@@ -74,6 +74,8 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(Stdio::from(file.try_clone().map_err(failed)?))
             .stderr(Stdio::from(file))
+            // A Ctrl-C on the terminal is for whoever started the program, who ends it in order.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
