@@ -1,5 +1,28 @@
 //! The node program: makes a Linux host's sandbox backend serve one Core installation (node.md).
+//!
+//! In go a configuration, a state directory and a provider; what comes out is one connection to Core on which the
+//! provider's operations are served, and a health report every ten seconds. The protocol's decisions are taken in
+//! `oac-peer`, the backend's in its provider; this crate moves bytes, keeps the node's records and measures the host.
+//! It serves the enrolled generation only, opens no port, and never decides where a sandbox goes or whether one ends.
 
+mod agent;
+pub mod backend;
+mod clock;
+pub mod command;
+pub mod config;
+mod core;
+mod health;
+pub mod identity;
 pub mod limits;
 pub mod measure;
+mod operation;
+pub mod origin;
 pub mod records;
+mod register;
+mod run;
+mod task;
+
+pub use agent::ConfirmError;
+pub use core::{CallError, ClientError, Confirmed, CoreClient};
+pub use register::{RegisterError, Registration, register};
+pub use run::{Opened, RunError, run};

@@ -29,3 +29,6 @@ pub const CGROUP_LEVELS: usize = 128;
 /// `--operations`: default and bounds.
 pub const OPERATIONS: std::ops::RangeInclusive<usize> = 1..=32;
 pub const DEFAULT_OPERATIONS: usize = 8;
+/// Frames queued for writing on one connection: 32 answers of waiting and 32 of running requests, and as many
+/// refusals; a Core that reads none of them loses the connection.
+pub const OUTGOING_FRAMES: usize = 96;

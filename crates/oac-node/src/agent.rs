@@ -1,0 +1,348 @@
+//! The node's one loop: an event is awaited, the state machine of `oac-peer` takes it, its actions are performed.
+//!
+//! Everything that takes time (a dial, a measurement, an operation) runs in a task and comes back as an event, so the
+//! loop always reads, beats and notices budgets. The owner epoch is the exception: it is stored before anything else
+//! is read (INV-P6).
+
+use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc};
+
+use oac_peer::node::{Action, Event, Exit, Job, Node, Reason, Refresh};
+use oac_provider::Provider;
+use parking_lot::Mutex;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    clock::Clock,
+    core::{CallError, Connection, CoreClient, DialError, Incoming},
+    health,
+    identity::{IdentityStore, Stored},
+    limits::{MAINTENANCE, SHUTDOWN},
+    measure::Meter,
+    operation,
+    task::{Done, Tasks},
+};
+
+pub(crate) struct Agent {
+    node: Node,
+    clock: Clock,
+    core: CoreClient,
+    store: Arc<IdentityStore>,
+    stored: Stored,
+    provider: Arc<dyn Provider>,
+    tasks: Tasks,
+    dial: Option<AbortHandle>,
+    connection: Option<Box<Connection>>,
+    /// Utilization is measured between two reports of one connection.
+    meter: Arc<Mutex<Meter>>,
+}
+
+/// What the loop awaited.
+enum Awaited {
+    Stop,
+    Wakeup,
+    Maintenance,
+    Done(Done),
+    Incoming(Incoming),
+}
+
+impl Agent {
+    pub(crate) fn new(
+        core: CoreClient,
+        store: Arc<IdentityStore>,
+        stored: Stored,
+        provider: Arc<dyn Provider>,
+        operations: usize,
+    ) -> Self {
+        let clock = Clock::start();
+        let mut seed = [0; 8];
+        if getrandom::fill(&mut seed).is_err() {
+            seed = std::process::id()
+                .to_le_bytes()
+                .repeat(2)
+                .try_into()
+                .unwrap_or_default();
+        }
+        let node = Node::new(
+            stored.identity.clone(),
+            stored.owner_epoch,
+            operations,
+            u64::from_le_bytes(seed),
+            clock.now(),
+        );
+        let meter = Arc::new(Mutex::new(Meter::new(store.directory().path())));
+        Self {
+            node,
+            clock,
+            core,
+            store,
+            stored,
+            provider,
+            tasks: Tasks::default(),
+            dial: None,
+            connection: None,
+            meter,
+        }
+    }
+
+    /// Serves until `stop` or Core's confirmed 401.
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Exit {
+        let mut stop = pin!(stop);
+        let mut maintenance = Instant::now();
+        let mut events: VecDeque<Event<'static>> = VecDeque::new();
+        loop {
+            let wakeup = self.wakeup();
+            let awaited = tokio::select! {
+                () = &mut stop => Awaited::Stop,
+                done = self.tasks.next() => Awaited::Done(done),
+                incoming = incoming(&mut self.connection) => Awaited::Incoming(incoming),
+                () = sleep_until(wakeup) => Awaited::Wakeup,
+                () = sleep_until(maintenance) => Awaited::Maintenance,
+            };
+            match awaited {
+                Awaited::Stop => events.push_back(Event::Stop),
+                Awaited::Wakeup => {
+                    if let Some(connection) = &self.connection {
+                        events.push_back(Event::Bytes(connection.progress.heard()));
+                    }
+                    events.push_back(Event::Tick);
+                }
+                Awaited::Maintenance => {
+                    maintenance = Instant::now() + MAINTENANCE;
+                    self.maintain();
+                }
+                Awaited::Done(done) => events.extend(self.done(done)),
+                Awaited::Incoming(Incoming::Text(text)) => {
+                    if let Some(exit) = self.take(Event::Message(text.as_bytes())).await {
+                        return exit;
+                    }
+                }
+                Awaited::Incoming(Incoming::Unreadable) => events.push_back(Event::Unreadable),
+                Awaited::Incoming(Incoming::Lost) => events.push_back(Event::Lost),
+            }
+            while let Some(event) = events.pop_front() {
+                if let Some(exit) = self.take(event).await {
+                    return exit;
+                }
+            }
+        }
+    }
+
+    fn wakeup(&self) -> Instant {
+        let forever = Instant::now() + MAINTENANCE;
+        self.node
+            .next_wakeup()
+            .map_or(forever, |moment| Instant::from_std(self.clock.instant(moment)))
+    }
+
+    /// One event and whatever its actions cause at once.
+    async fn take(&mut self, event: Event<'_>) -> Option<Exit> {
+        let mut actions = VecDeque::from(self.node.apply(event, self.clock.now()));
+        while let Some(action) = actions.pop_front() {
+            match action {
+                Action::StoreEpoch(epoch) => {
+                    let store = self.store.clone();
+                    let result = tokio::task::spawn_blocking(move || store.store_epoch(epoch)).await;
+                    let stored = matches!(result, Ok(Ok(())));
+                    if let Ok(Err(error)) = result {
+                        tracing::error!(error = %chain(&error), "the owner epoch could not be stored");
+                    }
+                    actions.extend(self.node.apply(Event::EpochStored(stored), self.clock.now()));
+                }
+                Action::Exit(exit) => return Some(self.exit(exit).await),
+                Action::Send(text) => {
+                    let queued = self.connection.as_ref().is_some_and(|c| c.send(text));
+                    if !queued {
+                        actions.extend(self.node.apply(Event::Lost, self.clock.now()));
+                    }
+                }
+                Action::Dial => self.dial(),
+                Action::Measure(attempt) => {
+                    let report = health::report(self.provider.clone(), self.meter.clone());
+                    self.tasks
+                        .errand(async move { Done::Measured(attempt, Box::new(report.await)) });
+                }
+                Action::Accepted(connection_id, owner_epoch) => {
+                    tracing::info!(%connection_id, %owner_epoch, "connected to Core");
+                }
+                Action::Close(reason) => self.close(&reason).await,
+                Action::Refresh => self.refresh(),
+                Action::Run(job) => self.start(job),
+            }
+        }
+        None
+    }
+
+    fn dial(&mut self) {
+        self.meter = Arc::new(Mutex::new(Meter::new(self.store.directory().path())));
+        let (core, clock) = (self.core.clone(), self.clock);
+        let (node_id, credential) = (self.stored.identity.node_id, self.stored.credential.clone());
+        let dial = async move { Done::Dialed(core.dial(node_id, &credential, clock).await.map(Box::new)) };
+        self.dial = Some(self.tasks.errand(dial));
+    }
+
+    fn start(&mut self, job: Job) {
+        let Job {
+            ticket,
+            deadline,
+            request,
+        } = job;
+        let (provider, by) = (self.provider.clone(), self.clock.instant(deadline));
+        self.tasks.operation(ticket, async move {
+            let outcome = operation::run(&*provider, &request, by).await;
+            Done::Answered(ticket, request.reference, outcome)
+        });
+    }
+
+    fn done(&mut self, done: Done) -> Option<Event<'static>> {
+        match done {
+            Done::Dialed(result) => {
+                // A dial that was given up meanwhile has no handle any more.
+                self.dial.take()?;
+                Some(match result {
+                    Ok(connection) => {
+                        self.connection = Some(connection);
+                        Event::Upgraded
+                    }
+                    Err(DialError::Refused) => Event::Refused,
+                    Err(error) => {
+                        tracing::warn!(error = %chain(&error), "the connection to Core failed");
+                        Event::DialFailed
+                    }
+                })
+            }
+            Done::Measured(attempt, health) => Some(Event::Measured(attempt, health)),
+            Done::Refreshed(refresh) => {
+                if let Refresh::Confirmed { identity, .. } = &refresh {
+                    self.stored.identity = (**identity).clone();
+                }
+                Some(Event::Refreshed(refresh))
+            }
+            Done::Answered(ticket, reference, outcome) => {
+                let provider = self.provider.clone();
+                self.tasks.operation(ticket, async move {
+                    provider.idle(&reference).await;
+                    Done::Ended(ticket)
+                });
+                Some(Event::Answered(ticket, outcome))
+            }
+            Done::Ended(ticket) => Some(Event::Ended(ticket)),
+            Done::Nothing => None,
+        }
+    }
+
+    /// The identity file and GET identity, read again.
+    fn refresh(&mut self) {
+        let (core, store) = (self.core.clone(), self.store.clone());
+        self.tasks.errand(async move {
+            let refresh = match confirm(&core, store).await {
+                Ok(stored) => Refresh::Confirmed {
+                    stored_epoch: stored.owner_epoch,
+                    identity: Box::new(stored.identity),
+                },
+                Err(ConfirmError::Call(CallError::Unauthorized)) => Refresh::Refused,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "the identity could not be confirmed");
+                    Refresh::Failed
+                }
+            };
+            Done::Refreshed(refresh)
+        });
+    }
+
+    fn maintain(&mut self) {
+        let provider = self.provider.clone();
+        self.tasks.errand(async move {
+            match provider.sweep().await {
+                Ok(report) if report.removed + report.left > 0 => {
+                    tracing::info!(
+                        removed = report.removed,
+                        left = report.left,
+                        "swept late leftovers"
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(error = %chain(&error), "the sweep failed; it is repeated"),
+            }
+            Done::Nothing
+        });
+    }
+
+    async fn close(&mut self, reason: &Reason) {
+        match reason {
+            Reason::Stopping => tracing::info!("stopping"),
+            reason => tracing::warn!(reason = %chain(reason), "the connection to Core ended"),
+        }
+        if let Some(dial) = self.dial.take() {
+            dial.abort();
+        }
+        if let Some(connection) = self.connection.take()
+            && *reason == Reason::Stopping
+        {
+            connection.close().await;
+        }
+    }
+
+    /// Starts nothing more; operations get 10 s, and their native work outlives the process.
+    async fn exit(&mut self, exit: Exit) -> Exit {
+        if !self.tasks.finish(SHUTDOWN).await {
+            tracing::warn!("operations were still running; Core will observe what became of them");
+        }
+        exit
+    }
+}
+
+async fn incoming(connection: &mut Option<Box<Connection>>) -> Incoming {
+    match connection {
+        Some(connection) => connection.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why an identity is not confirmed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfirmError {
+    #[error("GET identity failed")]
+    Call(#[source] CallError),
+    #[error("the stored identity cannot be used")]
+    Store(#[source] crate::identity::IdentityError),
+}
+
+/// GET identity, and the capacity that Core has stored.
+pub(crate) async fn confirm(core: &CoreClient, store: Arc<IdentityStore>) -> Result<Stored, ConfirmError> {
+    let load = {
+        let store = store.clone();
+        blocking(move || store.load()).await
+    };
+    let stored = load
+        .and_then(|stored| stored.ok_or(crate::identity::IdentityError::Missing))
+        .map_err(ConfirmError::Store)?;
+    let confirmed = core
+        .identity(&stored.identity, &stored.credential)
+        .await
+        .map_err(ConfirmError::Call)?;
+    blocking(move || store.store_capacity(confirmed.max_active, confirmed.max_retained))
+        .await
+        .map_err(ConfirmError::Store)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// An error and its causes on one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

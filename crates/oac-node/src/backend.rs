@@ -1,0 +1,63 @@
+//! The sandbox backend that a configuration names, and the host it is anchored to.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use oac_model::Digest;
+use oac_provider::{MachineIdentity, Provider, host_id_of};
+use oac_provider_docker::{DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id};
+
+use crate::{
+    config::{Configuration, Native},
+    limits::PROBE,
+    records::{Directory, RecordError},
+};
+
+const RECEIPTS: &str = "receipts";
+const MACHINE_ID: &str = "/etc/machine-id";
+
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    #[error("the folder of the receipts cannot be used")]
+    Receipts(#[source] RecordError),
+    #[error("the Docker backend cannot be set up")]
+    Docker(#[source] SetupError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error("the Docker Engine does not say which one it is")]
+    Engine(#[source] EngineIdError),
+    #[error("{MACHINE_ID} holds no machine id; run systemd-machine-id-setup")]
+    MachineId,
+}
+
+/// The provider of `config`, for a node whose state was recorded on `host_id`. Asks the backend nothing yet.
+pub fn provider(
+    config: &Configuration,
+    state_dir: &Path,
+    host_id: Digest,
+) -> Result<Arc<dyn Provider>, BackendError> {
+    let Native::Docker(docker) = &config.native;
+    let receipts = Directory::create(&state_dir.join(RECEIPTS)).map_err(BackendError::Receipts)?;
+    let provider = DockerProvider::new(DockerSetup {
+        config: docker.clone(),
+        specification: config.specification.clone(),
+        installation_id: config.installation_id,
+        deployment_generation: config.generation,
+        receipts_dir: receipts.path().to_owned(),
+        host: Arc::new(MachineIdentity::new(host_id)),
+        clock: DockerSetup::system_clock(),
+    })
+    .map_err(BackendError::Docker)?;
+    Ok(provider)
+}
+
+/// The present host's id for this configuration (node.md section 4).
+pub async fn host_id(config: &Configuration) -> Result<Digest, HostError> {
+    let Native::Docker(docker) = &config.native;
+    let engine = engine_id(&docker.host, Instant::now() + PROBE)
+        .await
+        .map_err(HostError::Engine)?;
+    let machine_id = std::fs::read_to_string(MACHINE_ID).map_err(|_| HostError::MachineId)?;
+    host_id_of(&machine_id, &engine).ok_or(HostError::MachineId)
+}

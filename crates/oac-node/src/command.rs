@@ -1,0 +1,395 @@
+//! The command line: what each command needs, does and exits with (node.md section 1).
+
+use std::{
+    io::{IsTerminal, Read, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::{Args, Parser, Subcommand};
+use oac_model::{Digest, Secret};
+
+use crate::{
+    Opened, Registration,
+    agent::chain,
+    backend,
+    config::Configuration,
+    identity,
+    limits::{DEFAULT_OPERATIONS, OPERATIONS, PROBE, TOKEN_BYTES},
+    origin::Origin,
+    register, run,
+};
+
+/// Makes this Linux host run sandboxes for one oac installation.
+#[derive(Debug, Parser)]
+#[command(name = "oac-node", version, about)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create the node's identity and enroll it with Core.
+    Register {
+        #[command(flatten)]
+        place: Place,
+        /// Core's origin, such as https://core.example.org.
+        #[arg(long)]
+        core_url: String,
+        /// The name shown to operators, 1 to 128 bytes.
+        #[arg(long)]
+        name: String,
+        /// Read the enrollment token from standard input, one line.
+        #[arg(long, required = true)]
+        enrollment_token_stdin: bool,
+    },
+    /// Serve Core until SIGTERM or SIGINT.
+    Run {
+        #[command(flatten)]
+        place: Place,
+        /// Operations that run at the same time, 1 to 32.
+        #[arg(long, default_value_t = DEFAULT_OPERATIONS)]
+        operations: usize,
+        /// Serve Prometheus metrics on this address.
+        #[arg(long)]
+        metrics_listen: Option<String>,
+    },
+    /// Run every host check and print all failures.
+    Doctor {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Confirm that this state now belongs to this host.
+    RebindHost {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Prepare or collect one generation; a child of `run`.
+    Generation {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<String>,
+    },
+    /// Print the version of the node protocol.
+    ProtocolVersion,
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// The enrolled generation's provider.json; an absolute path.
+    #[arg(long)]
+    config: PathBuf,
+    /// The node's state; an absolute path.
+    #[arg(long)]
+    state_dir: PathBuf,
+}
+
+/// Core answered 401: starting again cannot help.
+const UNAUTHORIZED: u8 = 78;
+
+/// What ends a command unsuccessfully: one line for the operator, and the exit status.
+struct Failed {
+    message: String,
+    status: u8,
+}
+
+impl Failed {
+    fn new(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::message(chain(error))
+    }
+
+    fn message(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 1,
+        }
+    }
+
+    fn unauthorized_if(mut self, unauthorized: bool) -> Self {
+        if unauthorized {
+            self.status = UNAUTHORIZED;
+        }
+        self
+    }
+}
+
+impl<E: std::error::Error + 'static> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::new(&error)
+    }
+}
+
+/// Parses, refuses root, runs and prints the failure, if any.
+pub fn main() -> ExitCode {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => {
+            // Help and version go to standard output and succeed; a wrong line is status 1, never 2 or 78.
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    match execute(line.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => {
+            let _ = writeln!(std::io::stderr(), "{}", failed.message);
+            ExitCode::from(failed.status)
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), Failed> {
+    if rustix::process::geteuid().is_root() {
+        return Err(Failed::message(
+            "oac-node does not run as root; run it as the service account oac-node",
+        ));
+    }
+    match command {
+        Command::ProtocolVersion => print(&format!("{}\n", oac_wire::PROTOCOL_VERSION)),
+        Command::Generation { .. } => Err(Failed::message(
+            "this build of oac-node serves the enrolled generation only; `generation` is not built yet",
+        )),
+        Command::RebindHost { .. } => Err(Failed::message(
+            "`rebind-host` is not built yet; nothing was changed",
+        )),
+        Command::Register {
+            place,
+            core_url,
+            name,
+            enrollment_token_stdin: _,
+        } => on_runtime(register_command(place, core_url, name)),
+        Command::Run {
+            place,
+            operations,
+            metrics_listen,
+        } => {
+            if !OPERATIONS.contains(&operations) {
+                return Err(Failed::message("--operations must be from 1 to 32"));
+            }
+            if metrics_listen.is_some() {
+                return Err(Failed::message("--metrics-listen is not built yet; leave it out"));
+            }
+            on_runtime(run_command(place, operations))
+        }
+        Command::Doctor { place } => on_runtime(doctor_command(place)),
+    }
+}
+
+fn on_runtime(work: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(work)
+}
+
+impl Place {
+    fn load(&self) -> Result<Configuration, Failed> {
+        if !self.config.is_absolute() || !self.state_dir.is_absolute() {
+            return Err(Failed::message("--config and --state-dir must be absolute paths"));
+        }
+        Ok(Configuration::load(&self.config)?)
+    }
+}
+
+async fn register_command(place: Place, core_url: String, name: String) -> Result<(), Failed> {
+    let config = place.load()?;
+    let core = Origin::parse(&core_url)?;
+    let token = read_token(std::io::stdin().lock())?;
+    let host_id = backend::host_id(&config).await?;
+    let state_dir = &place.state_dir;
+    crate::records::Directory::create(state_dir)?;
+    let provider = backend::provider(&config, state_dir, host_id)?;
+    let registration = Registration {
+        config: &config,
+        state_dir,
+        core: &core,
+        name: &name,
+        token: &token,
+        host_id,
+    };
+    let identity = register(&registration, provider).await.map_err(|error| {
+        let unauthorized = error.is_unauthorized();
+        Failed::new(&error).unauthorized_if(unauthorized)
+    })?;
+    print(&format!("{}\n", serde_json::to_string(&identity)?))
+}
+
+/// One nonempty line of at most 4096 bytes, and nothing after it.
+fn read_token(input: impl Read) -> Result<Secret, Failed> {
+    let mut bytes = Vec::new();
+    input.take(TOKEN_BYTES as u64 + 3).read_to_end(&mut bytes)?;
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let printable = line.iter().all(u8::is_ascii_graphic);
+    if line.is_empty() || line.len() > TOKEN_BYTES || !printable {
+        return Err(Failed::message(
+            "standard input must hold the enrollment token alone, on one line of at most 4096 bytes",
+        ));
+    }
+    Ok(Secret::new(String::from_utf8_lossy(line)))
+}
+
+async fn run_command(place: Place, operations: usize) -> Result<(), Failed> {
+    start_log();
+    let config = place.load()?;
+    let opened = Opened::new(&config, &place.state_dir)?;
+    let provider = backend::provider(&config, &place.state_dir, opened.stored().host_id)?;
+    let stop = stop_signal()?;
+    let started = || {
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+            tracing::warn!(%error, "the service manager could not be told");
+        }
+    };
+    run(opened, provider, operations, started, stop)
+        .await
+        .map_err(|error| {
+            let unauthorized = error.is_unauthorized();
+            Failed::new(&error).unauthorized_if(unauthorized)
+        })
+}
+
+/// Resolves at the first SIGTERM or SIGINT.
+fn stop_signal() -> Result<impl Future<Output = ()>, Failed> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// Every check that can fail is run, whatever failed before it.
+async fn doctor_command(place: Place) -> Result<(), Failed> {
+    let config = place.load()?;
+    let mut failures = Vec::new();
+    let present = match backend::host_id(&config).await {
+        Ok(present) => Some(present),
+        Err(error) => {
+            failures.push(chain(&error));
+            None
+        }
+    };
+    let recorded = match identity::peek(&place.state_dir) {
+        Ok(Some(stored)) => {
+            if let Err(error) = stored.verify(&config) {
+                failures.push(chain(&error));
+            }
+            Some(stored.host_id)
+        }
+        Ok(None) => {
+            failures.push(chain(&identity::IdentityError::Missing));
+            None
+        }
+        Err(error) => {
+            failures.push(chain(&error));
+            None
+        }
+    };
+    if let (Some(present), Some(recorded)) = (present, recorded)
+        && present != recorded
+    {
+        failures.push(format!(
+            "the state belongs to host {recorded}, this is host {present}; run oac-node rebind-host once the old host is off for good"
+        ));
+    }
+    if let Some(host_id) = recorded.or(present) {
+        probe(&config, &place.state_dir, host_id, &mut failures).await;
+    }
+    for failure in &failures {
+        print(&format!("failed: {failure}\n"))?;
+    }
+    match failures.len() {
+        0 => print("every check passed\n"),
+        n => Err(Failed::message(format!("{n} of the host checks failed"))),
+    }
+}
+
+async fn probe(config: &Configuration, state_dir: &Path, host_id: Digest, failures: &mut Vec<String>) {
+    let provider = match backend::provider(config, state_dir, host_id) {
+        Ok(provider) => provider,
+        Err(error) => return failures.push(chain(&error)),
+    };
+    if let Err(error) = provider.probe(Instant::now() + PROBE).await {
+        failures.push(error.to_string());
+    }
+}
+
+/// Logs go to standard error: text for a terminal, JSON otherwise; `OAC_LOG` filters, `OAC_LOG_FORMAT` (`text` or
+/// `json`) decides the form.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let json = match std::env::var("OAC_LOG_FORMAT").as_deref() {
+        Ok("json") => true,
+        Ok("text") => false,
+        _ => !std::io::stderr().is_terminal(),
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    // A second subscriber in one process is a test's; the first one stays.
+    let _ = if json {
+        builder.json().try_init()
+    } else {
+        builder.try_init()
+    };
+}
+
+fn print(text: &str) -> Result<(), Failed> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_exact() {
+        let parse = |line: &str| CommandLine::try_parse_from(line.split(' '));
+        for good in [
+            "oac-node register --config /c --state-dir /s --core-url http://c --name n --enrollment-token-stdin",
+            "oac-node run --config /c --state-dir /s",
+            "oac-node run --config /c --state-dir /s --operations 32 --metrics-listen 127.0.0.1:9",
+            "oac-node rebind-host --config /c --state-dir /s --yes",
+            "oac-node doctor --config /c --state-dir /s",
+            "oac-node protocol-version",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "oac-node run --config /c",
+            "oac-node run --config /c --state-dir /s extra",
+            "oac-node run --config /c --state-dir /s --token t",
+            "oac-node register --config /c --state-dir /s --core-url http://c --name n",
+            "oac-node protocol-version 1",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_line_and_nothing_else() {
+        let token = |bytes: &[u8]| read_token(bytes).ok().map(|t| t.expose().to_owned());
+        assert_eq!(token(b"abc\n").as_deref(), Some("abc"));
+        assert_eq!(token(b"abc").as_deref(), Some("abc"));
+        assert_eq!(token(&[b'a'; TOKEN_BYTES]).map(|t| t.len()), Some(TOKEN_BYTES));
+        for bad in [
+            &b""[..],
+            b"\n",
+            b"a\nb\n",
+            b"a b\n",
+            b"\xff\n",
+            &[b'a'; TOKEN_BYTES + 1],
+        ] {
+            assert_eq!(token(bad), None);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `provider.json`: the configuration of the enrolled generation (node.md section 2). Write-once; read here.
+
+use std::path::{Path, PathBuf};
+
+use oac_model::{Digest, Generation, InstallationId, ProviderKind, Specification, SpecificationError};
+use oac_provider_docker::DockerConfig;
+use oac_wire::strict::{self, StrictError};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    limits::RECORD_BYTES,
+    origin::{Origin, ParseOriginError},
+    records::{Directory, RecordError},
+};
+
+/// A generation's configuration.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    pub installation_id: InstallationId,
+    /// `docker` or `microsandbox`.
+    pub provider: ProviderKind,
+    pub core: Origin,
+    pub specification: Specification,
+    pub generation: Generation,
+    pub native: Native,
+}
+
+/// What the backend of this host needs beside the specification.
+#[derive(Debug, Clone)]
+pub enum Native {
+    Docker(DockerConfig),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("--config must be an absolute path of a file in a private directory")]
+    Path,
+    #[error("the configuration is missing at {0}; run the installer again")]
+    Missing(PathBuf),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("the configuration {path} is not valid; restore it from the installation")]
+    Invalid {
+        path: PathBuf,
+        #[source]
+        source: StrictError,
+    },
+    #[error("core_url of the configuration is not an origin followed by /api/v1")]
+    CoreUrl(#[source] ParseOriginError),
+    #[error("the specification of the configuration is not valid")]
+    Specification(#[source] SpecificationError),
+    #[error("provider of the configuration and of its specification differ")]
+    Provider,
+    #[error("this build of oac-node serves Docker only; the configuration names {0}")]
+    NotBuilt(&'static str),
+    #[error(
+        "this build of oac-node serves the enrolled generation only; {0} asks for generation management, which is not built yet"
+    )]
+    Managing(PathBuf),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    installation_id: InstallationId,
+    provider: ProviderKind,
+    core_url: String,
+    specification: Specification,
+    generation: Generation,
+    native: Box<RawValue>,
+}
+
+impl Configuration {
+    /// Reads and checks the configuration at an absolute path.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+            return Err(ConfigError::Path);
+        };
+        if !path.is_absolute() {
+            return Err(ConfigError::Path);
+        }
+        let directory = Directory::open(parent)?;
+        if parent.join("preparation.json").exists() {
+            return Err(ConfigError::Managing(parent.join("preparation.json")));
+        }
+        let bytes = directory
+            .read(name, RECORD_BYTES)?
+            .ok_or_else(|| ConfigError::Missing(path.to_owned()))?;
+        let invalid = |source| ConfigError::Invalid {
+            path: path.to_owned(),
+            source,
+        };
+        let record: Record = strict::from_slice(&bytes).map_err(invalid)?;
+        let core = Origin::of_api_url(&record.core_url).map_err(ConfigError::CoreUrl)?;
+        record
+            .specification
+            .validate()
+            .map_err(ConfigError::Specification)?;
+        if record.specification.provider != record.provider {
+            return Err(ConfigError::Provider);
+        }
+        let native = match record.provider {
+            ProviderKind::Docker => Native::Docker(strict::from_str(record.native.get()).map_err(invalid)?),
+            other => return Err(ConfigError::NotBuilt(other.as_str())),
+        };
+        Ok(Self {
+            installation_id: record.installation_id,
+            provider: record.provider,
+            core,
+            specification: record.specification,
+            generation: record.generation,
+            native,
+        })
+    }
+
+    pub fn specification_digest(&self) -> Digest {
+        self.specification.digest()
+    }
+
+    pub fn backend_fingerprint(&self) -> Digest {
+        match &self.native {
+            Native::Docker(docker) => docker.fingerprint(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    pub(crate) fn document() -> String {
+        let (id, manifest) = ("ab".repeat(32), "cd".repeat(32));
+        format!(
+            r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"http://127.0.0.1:1/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{}","artifacts":{{"image_id":"sha256:{id}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":1,"native":{{"host":"unix:///var/run/docker.sock","image":"sha256:{id}","network":"oac-node-1","seccomp_file":"/s.json"}}}}"#,
+            "a".repeat(40)
+        )
+    }
+
+    fn load(text: &str) -> Result<Configuration, ConfigError> {
+        let temp = tempfile::tempdir().unwrap();
+        let directory = Directory::create(&temp.path().join("root")).unwrap();
+        directory.write("provider.json", text.as_bytes()).unwrap();
+        Configuration::load(&directory.path().join("provider.json"))
+    }
+
+    #[test]
+    fn a_complete_configuration_loads_and_any_deviation_is_refused() {
+        let good = document();
+        let config = load(&good).unwrap();
+        assert_eq!(config.core.as_str(), "http://127.0.0.1:1");
+        let Native::Docker(docker) = &config.native;
+        assert_eq!(docker.network, "oac-node-1");
+        for (from, to) in [
+            (r#""generation":1"#, r#""generation":0"#),
+            (r#""generation":1"#, r#""generation":1,"generation":1"#),
+            (r#""generation":1,"#, ""),
+            (r#""generation":1"#, r#""Generation":1"#),
+            (r#""generation":1"#, r#""generation":1.0"#),
+            (r#""generation":1"#, r#""generation":1,"extra":null"#),
+            (r#""network":"oac-node-1""#, r#""network":"a","network":"b""#),
+            (r#""network":"oac-node-1""#, r#""network":null"#),
+            (r#"/api/v1","#, r#"/api/v2","#),
+            (
+                r#""provider":"docker","core_url""#,
+                r#""provider":"microsandbox","core_url""#,
+            ),
+            (r#""cpus":1"#, r#""cpus":0"#),
+        ] {
+            assert!(good.contains(from), "{from}");
+            assert!(load(&good.replacen(from, to, 1)).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_an_open_file_and_a_managing_node_are_refused() {
+        assert!(matches!(
+            Configuration::load(Path::new("provider.json")),
+            Err(ConfigError::Path | ConfigError::Record(_))
+        ));
+        let temp = tempfile::tempdir().unwrap();
+        let directory = Directory::create(&temp.path().join("root")).unwrap();
+        directory.write("provider.json", document().as_bytes()).unwrap();
+        let path = directory.path().join("provider.json");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(matches!(Configuration::load(&path), Err(ConfigError::Record(_))));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        directory.write("preparation.json", b"{}").unwrap();
+        assert!(matches!(
+            Configuration::load(&path),
+            Err(ConfigError::Managing(_))
+        ));
+    }
+}

@@ -1,0 +1,256 @@
+use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret};
+use oac_wire::{frames::Identity, strict};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::CoreClient;
+use crate::limits::CORE_BODY_BYTES;
+
+/// What Core says of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    pub max_active: i64,
+    pub max_retained: i64,
+}
+
+/// A call that gave no usable answer. Nothing of a body but its code is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// 401 with Core's own code, and nothing less (INV-P22).
+    #[error("Core refuses this node's credential (HTTP 401, invalid_node_credential)")]
+    Unauthorized,
+    #[error("Core answered HTTP {status}{}", code.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
+    Refused {
+        status: StatusCode,
+        /// A code of Core's error envelope, `[a-z_]{1,64}`.
+        code: Option<String>,
+    },
+    #[error("Core could not be reached")]
+    Network(#[source] reqwest::Error),
+    #[error("Core's answer is not what this route answers")]
+    Answer,
+    #[error("Core knows this node under another {0}")]
+    Differs(&'static str),
+}
+
+/// POST enroll's body (protocol.md section 13).
+#[derive(Debug)]
+pub(crate) struct Enrollment<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) credential: &'a Secret,
+    pub(crate) name: &'a str,
+}
+
+#[derive(Serialize)]
+struct EnrollBody<'a> {
+    node_id: NodeId,
+    credential: &'a str,
+    name: &'a str,
+    provider: ProviderKind,
+    backend_fingerprint: Digest,
+    deployment_generation: Generation,
+    specification_digest: Digest,
+    core_url: &'a str,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Enrolled {
+    node_id: NodeId,
+    installation_id: InstallationId,
+    provider: ProviderKind,
+    deployment_generation: Generation,
+    specification_digest: Digest,
+    max_active: i64,
+    max_retained: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdentityAnswer {
+    node_id: NodeId,
+    installation_id: InstallationId,
+    provider: ProviderKind,
+    deployment_generation: Generation,
+    specification_digest: Digest,
+    max_active: i64,
+    max_retained: i64,
+    #[allow(dead_code)]
+    connected: bool,
+    #[allow(dead_code)]
+    provider_ready: bool,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    error: EnvelopeError,
+}
+
+#[derive(Deserialize)]
+struct EnvelopeError {
+    code: Option<String>,
+}
+
+const UNAUTHORIZED: &str = "invalid_node_credential";
+
+impl CoreClient {
+    /// GET identity: whether Core still knows this node, and its capacity.
+    pub async fn identity(&self, own: &Identity, credential: &Secret) -> Result<Confirmed, CallError> {
+        let mut url = self.origin.route("/sandbox-node/identity");
+        url.set_query(Some(&format!("node_id={}", own.node_id)));
+        let body = answer(
+            self.calls.get(url).bearer_auth(credential.expose()),
+            StatusCode::OK,
+        )
+        .await?;
+        let answer: IdentityAnswer = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
+        Enrolled {
+            node_id: answer.node_id,
+            installation_id: answer.installation_id,
+            provider: answer.provider,
+            deployment_generation: answer.deployment_generation,
+            specification_digest: answer.specification_digest,
+            max_active: answer.max_active,
+            max_retained: answer.max_retained,
+        }
+        .confirm(own)
+    }
+
+    /// POST enroll with the enrollment token.
+    pub(crate) async fn enroll(
+        &self,
+        token: &Secret,
+        enrollment: &Enrollment<'_>,
+    ) -> Result<Confirmed, CallError> {
+        let own = enrollment.identity;
+        let body = EnrollBody {
+            node_id: own.node_id,
+            credential: enrollment.credential.expose(),
+            name: enrollment.name,
+            provider: own.provider,
+            backend_fingerprint: own.backend_fingerprint,
+            deployment_generation: own.deployment_generation,
+            specification_digest: own.specification_digest,
+            core_url: self.origin.as_str(),
+        };
+        let request = self
+            .calls
+            .post(self.origin.route("/sandbox-node/enroll"))
+            .bearer_auth(token.expose())
+            .json(&body);
+        let body = answer(request, StatusCode::CREATED).await?;
+        let enrolled: Enrolled = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
+        enrolled.confirm(own)
+    }
+}
+
+impl Enrolled {
+    fn confirm(self, own: &Identity) -> Result<Confirmed, CallError> {
+        let same = [
+            (self.node_id == own.node_id, "node_id"),
+            (self.installation_id == own.installation_id, "installation"),
+            (self.provider == own.provider, "provider"),
+            (
+                self.deployment_generation == own.deployment_generation,
+                "generation",
+            ),
+            (
+                self.specification_digest == own.specification_digest,
+                "specification",
+            ),
+        ];
+        if let Some((_, what)) = same.into_iter().find(|(equal, _)| !equal) {
+            return Err(CallError::Differs(what));
+        }
+        let capacity = 1..=oac_wire::limits::CAPACITY;
+        if !capacity.contains(&self.max_active)
+            || !(self.max_active..=oac_wire::limits::CAPACITY).contains(&self.max_retained)
+        {
+            return Err(CallError::Answer);
+        }
+        Ok(Confirmed {
+            max_active: self.max_active,
+            max_retained: self.max_retained,
+        })
+    }
+}
+
+async fn answer(request: RequestBuilder, expected: StatusCode) -> Result<Vec<u8>, CallError> {
+    // A URL in an error text would name the node's id only, yet none belongs into a log line.
+    let response = request
+        .send()
+        .await
+        .map_err(|error| CallError::Network(error.without_url()))?;
+    let status = response.status();
+    let body = bounded(response).await?;
+    if status == expected {
+        return Ok(body);
+    }
+    Err(refusal(status, &body))
+}
+
+/// What an answer other than the expected one means.
+pub(super) fn refusal(status: StatusCode, body: &[u8]) -> CallError {
+    let code = serde_json::from_slice::<Envelope>(body)
+        .ok()
+        .and_then(|envelope| envelope.error.code)
+        .filter(|code| (1..=64).contains(&code.len()))
+        .filter(|code| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+    if status == StatusCode::UNAUTHORIZED && code.as_deref() == Some(UNAUTHORIZED) {
+        return CallError::Unauthorized;
+    }
+    CallError::Refused { status, code }
+}
+
+async fn bounded(mut response: Response) -> Result<Vec<u8>, CallError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| CallError::Network(error.without_url()))?
+    {
+        if body.len() + chunk.len() > CORE_BODY_BYTES {
+            return Err(CallError::Answer);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // inv: INV-P22, INV-N36
+    #[test]
+    fn only_cores_own_code_makes_a_401_final() {
+        let envelope =
+            |code: &str| format!(r#"{{"error":{{"message":"m","type":"t","code":{code},"param":null}}}}"#);
+        let is_final = |status: u16, body: &str| {
+            matches!(
+                refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()),
+                CallError::Unauthorized
+            )
+        };
+        let own = envelope(r#""invalid_node_credential""#);
+        assert!(is_final(401, &own));
+        assert!(!is_final(403, &own));
+        assert!(!is_final(407, &own));
+        assert!(!is_final(401, &envelope(r#""invalid_api_key""#)));
+        assert!(!is_final(401, &envelope("null")));
+        assert!(!is_final(401, "<html>Proxy authentication required</html>"));
+        assert!(!is_final(401, ""));
+    }
+
+    #[test]
+    fn a_refusal_prints_status_and_code_and_no_text_of_the_body() {
+        let body = br#"{"error":{"message":"secret text","type":"t","code":"Not A Code","param":null}}"#;
+        let text = refusal(StatusCode::CONFLICT, body).to_string();
+        assert_eq!(text, "Core answered HTTP 409 Conflict");
+        let body = br#"{"error":{"message":"secret text","code":"sandbox_specification_mismatch"}}"#;
+        assert_eq!(
+            refusal(StatusCode::CONFLICT, body).to_string(),
+            "Core answered HTTP 409 Conflict, sandbox_specification_mismatch"
+        );
+    }
+}

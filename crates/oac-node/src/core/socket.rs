@@ -1,0 +1,203 @@
+use std::sync::Arc;
+
+use futures_util::{SinkExt, StreamExt, stream::SplitSink, stream::SplitStream};
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use oac_model::{NodeId, Secret};
+use oac_peer::limits::DIAL_MILLIS;
+use oac_wire::limits::REQUEST_FRAME_BYTES;
+use reqwest::{StatusCode, Upgraded};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{Duration, Instant, sleep_until, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message, Utf8Bytes,
+        handshake::{client::generate_key, derive_accept_key},
+        protocol::{Role, WebSocketConfig},
+    },
+};
+
+use super::{
+    CoreClient,
+    stream::{Progress, Watched},
+};
+use crate::{
+    clock::Clock,
+    limits::{CLOSE_WRITE, OUTGOING_FRAMES, WRITE_PROGRESS},
+};
+
+/// An upgrade that gave no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// By Core, or by something between; GET identity tells.
+    #[error("the upgrade was answered 401")]
+    Refused,
+    #[error("the upgrade was answered {0}")]
+    Answer(StatusCode),
+    #[error("the upgrade was answered 101 without a WebSocket")]
+    NotWebSocket,
+    #[error("Core could not be reached")]
+    Network(#[source] reqwest::Error),
+    #[error("the upgrade took more than 10 s")]
+    Late,
+}
+
+type Socket = WebSocketStream<Watched<Upgraded>>;
+
+/// One live WebSocket: whole messages in, frames out through a bounded queue.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    reader: SplitStream<Socket>,
+    outgoing: mpsc::Sender<String>,
+    writer: JoinSet<()>,
+    abort: AbortHandle,
+    pub(crate) progress: Arc<Progress>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Text(Utf8Bytes),
+    Unreadable,
+    Lost,
+}
+
+impl CoreClient {
+    /// Dials and upgrades (protocol.md section 4).
+    pub(crate) async fn dial(
+        &self,
+        node_id: NodeId,
+        credential: &Secret,
+        clock: Clock,
+    ) -> Result<Connection, DialError> {
+        timeout(
+            Duration::from_millis(DIAL_MILLIS),
+            self.upgrade(node_id, credential, clock),
+        )
+        .await
+        .unwrap_or(Err(DialError::Late))
+    }
+
+    async fn upgrade(
+        &self,
+        node_id: NodeId,
+        credential: &Secret,
+        clock: Clock,
+    ) -> Result<Connection, DialError> {
+        let network = |error: reqwest::Error| DialError::Network(error.without_url());
+        let mut url = self.origin.route("/sandbox-node/connect");
+        url.set_query(Some(&format!("node_id={node_id}")));
+        let key = generate_key();
+        let response = self
+            .dials
+            .get(url)
+            .bearer_auth(credential.expose())
+            .header(CONNECTION, "Upgrade")
+            .header(UPGRADE, "websocket")
+            .header(SEC_WEBSOCKET_VERSION, "13")
+            .header(SEC_WEBSOCKET_KEY, &key)
+            .send()
+            .await
+            .map_err(network)?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {}
+            StatusCode::UNAUTHORIZED => return Err(DialError::Refused),
+            status => return Err(DialError::Answer(status)),
+        }
+        let header = |name| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|v: &http::HeaderValue| v.to_str().ok())
+        };
+        let is_websocket = header(UPGRADE).is_some_and(|v| v.eq_ignore_ascii_case("websocket"))
+            && header(SEC_WEBSOCKET_ACCEPT) == Some(derive_accept_key(key.as_bytes()).as_str());
+        if !is_websocket {
+            return Err(DialError::NotWebSocket);
+        }
+        let upgraded = response.upgrade().await.map_err(network)?;
+        Ok(Connection::over(upgraded, clock).await)
+    }
+}
+
+impl Connection {
+    async fn over(upgraded: Upgraded, clock: Clock) -> Self {
+        let progress = Arc::new(Progress::new(clock));
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(REQUEST_FRAME_BYTES))
+            .max_frame_size(Some(REQUEST_FRAME_BYTES));
+        let stream = Watched::new(upgraded, progress.clone());
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Client, Some(config)).await;
+        let (sink, reader) = socket.split();
+        let (outgoing, frames) = mpsc::channel(OUTGOING_FRAMES);
+        let mut writer = JoinSet::new();
+        let abort = writer.spawn(write_all(sink, frames, progress.clone(), clock));
+        Self {
+            reader,
+            outgoing,
+            writer,
+            abort,
+            progress,
+        }
+    }
+
+    /// Queues a frame; false when the queue is full or the connection is gone.
+    pub(crate) fn send(&self, text: String) -> bool {
+        self.outgoing.try_send(text).is_ok()
+    }
+
+    /// The next whole message, or the end. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Incoming {
+        loop {
+            tokio::select! {
+                message = self.reader.next() => match message {
+                    Some(Ok(Message::Text(text))) => return Incoming::Text(text),
+                    Some(Ok(Message::Binary(_))) => return Incoming::Unreadable,
+                    Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Incoming::Lost,
+                },
+                // The writer ends only when a write failed or made no progress.
+                _ = self.writer.join_next() => return Incoming::Lost,
+            }
+        }
+    }
+
+    /// Writes what is queued and a Close message, within a second, then drops the socket.
+    pub(crate) async fn close(mut self) {
+        drop(self.outgoing);
+        if timeout(CLOSE_WRITE, self.writer.join_next()).await.is_err() {
+            self.abort.abort();
+        }
+    }
+}
+
+/// Writes frames until the queue is closed; ends early when a write fails or moves no byte for 10 s.
+async fn write_all(
+    mut sink: SplitSink<Socket, Message>,
+    mut frames: mpsc::Receiver<String>,
+    progress: Arc<Progress>,
+    clock: Clock,
+) {
+    while let Some(text) = frames.recv().await {
+        progress.write_begins();
+        let mut send = std::pin::pin!(sink.send(Message::text(text)));
+        loop {
+            let stuck = Instant::from_std(clock.instant(progress.written())) + WRITE_PROGRESS;
+            tokio::select! {
+                sent = &mut send => match sent {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = sleep_until(stuck) => {
+                    if Instant::from_std(clock.instant(progress.written())) + WRITE_PROGRESS <= Instant::now() {
+                        tracing::warn!("a frame made no progress for {WRITE_PROGRESS:?}");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+    let _ = sink.close().await;
+}

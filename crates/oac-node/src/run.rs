@@ -1,0 +1,82 @@
+//! `run`: a fixed node, from its lock to its last operation (node.md section 4).
+
+use std::{future::Future, path::Path, sync::Arc};
+
+use oac_peer::node::Exit;
+use oac_provider::Provider;
+
+use crate::{
+    agent::{Agent, ConfirmError, confirm},
+    config::Configuration,
+    core::{CallError, ClientError, CoreClient},
+    identity::{IdentityError, IdentityStore, Stored},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("the identity cannot be used")]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("Core did not confirm this node")]
+    Confirm(#[from] ConfirmError),
+    /// Exit status 78.
+    #[error("Core refuses this node's credential; the node was removed, or add it again")]
+    Unauthorized,
+}
+
+impl RunError {
+    /// Whether Core answered 401: the service manager must not start the node again (exit status 78).
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(
+            self,
+            Self::Unauthorized | Self::Confirm(ConfirmError::Call(CallError::Unauthorized))
+        )
+    }
+}
+
+/// A locked and verified identity: the first step of `run`, before the provider is built.
+#[derive(Debug)]
+pub struct Opened {
+    store: IdentityStore,
+    stored: Stored,
+}
+
+impl Opened {
+    /// Locks the state directory and checks that it belongs to the configuration. No network (INV-N1).
+    pub fn new(config: &Configuration, state_dir: &Path) -> Result<Self, IdentityError> {
+        let store = IdentityStore::open(state_dir)?;
+        let stored = store.load()?.ok_or(IdentityError::Missing)?;
+        stored.verify(config)?;
+        Ok(Self { store, stored })
+    }
+
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+}
+
+/// Serves until `stop` resolves. `operations` is the number of concurrent operations, 1..32; `started` is called once
+/// Core has confirmed the identity.
+pub async fn run(
+    opened: Opened,
+    provider: Arc<dyn Provider>,
+    operations: usize,
+    started: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let Opened { store, stored } = opened;
+    let core = CoreClient::new(stored.core.clone())?;
+    let store = Arc::new(store);
+    let mut stop = std::pin::pin!(stop);
+    let stored = tokio::select! {
+        confirmed = confirm(&core, store.clone()) => confirmed?,
+        () = &mut stop => return Ok(()),
+    };
+    started();
+    let agent = Agent::new(core, store, stored, provider, operations);
+    match agent.run(stop).await {
+        Exit::Stopped => Ok(()),
+        Exit::Unauthorized => Err(RunError::Unauthorized),
+    }
+}
