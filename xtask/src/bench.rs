@@ -3,6 +3,8 @@
 //! This module brings the machine into shape; the measuring is done by the program `oac-bench` of the crate of
 //! cross-crate tests, built for release. Without a name it runs every benchmark it knows.
 
+use std::process::Command;
+
 use anyhow::{Context as _, Result, bail};
 
 use crate::host::services::Services;
@@ -26,21 +28,23 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     steps
         .run("packages", || packages::ensure_packages(&needs))
         .context("packages are missing")?;
-    steps
-        .run("programs", || {
-            process::run(process::cargo().args([
-                "build",
-                "--quiet",
-                "--release",
-                "--workspace",
-                "--exclude",
-                "xtask",
-                "--bins",
-            ]))
-        })
-        .context("the programs do not build")?;
+    let programs = steps.run("programs", || {
+        let release = [
+            "build",
+            "--quiet",
+            "--release",
+            "--workspace",
+            "--exclude",
+            "xtask",
+            "--bins",
+        ];
+        process::run(process::cargo().args(release))?;
+        Ok(workspace::metadata()?.target_directory.join("release"))
+    });
+    let programs = programs.context("the programs do not build")?;
     let mut services = Services {
         postgres: steps.run("PostgreSQL", postgres::ensure_durable),
+        programs: Some(programs.clone()),
         ..Services::default()
     };
     services.engine = steps.run("Docker Engine", docker::ensure_docker);
@@ -49,19 +53,8 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
         .run("Runtime image", || runtime_image::ensure_runtime_image(engine))
         .flatten();
     let measured = steps.run("benchmarks", || {
-        let mut program = process::cargo();
-        program
-            .args([
-                "run",
-                "--quiet",
-                "--release",
-                "-p",
-                PACKAGE,
-                "--bin",
-                PROGRAM,
-                "--",
-            ])
-            .args(name);
+        let mut program = Command::new(programs.join(PROGRAM));
+        program.args(name);
         services.tell(&mut program);
         process::run(&mut program)
     });

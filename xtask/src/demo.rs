@@ -3,6 +3,8 @@
 //! This module brings the machine into shape: packages, engine, Runtime image, programs. The play itself is the
 //! program `oac-demo` of the crate of cross-crate tests; it finds the services as a test does.
 
+use std::process::Command;
+
 use anyhow::{Context as _, Result, bail};
 
 use crate::host::services::Services;
@@ -31,14 +33,19 @@ fn play(steps: &mut Steps, keep: bool) -> Result<()> {
             packages::ensure_packages(&[packages::DOCKER, packages::IMAGE])
         })
         .context("packages are missing")?;
-    steps
-        .run("programs", || {
-            process::run(process::cargo().args([
-                "build", "--quiet", "-p", "oac-core", "-p", "oac-node", "-p", "oac-cli", "-p", PACKAGE,
-                "--bins",
-            ]))
-        })
-        .context("the programs do not build")?;
+    let programs = steps.run("programs", || {
+        process::run(process::cargo().args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--exclude",
+            "xtask",
+            "--bins",
+        ]))?;
+        Ok(workspace::metadata()?.target_directory.join("debug"))
+    });
+    let programs = programs.context("the programs do not build")?;
+    services.programs = Some(programs.clone());
     let engine = steps
         .run("Docker Engine", docker::ensure_docker)
         .context("there is no Docker Engine")?;
@@ -48,8 +55,7 @@ fn play(steps: &mut Steps, keep: bool) -> Result<()> {
     services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);
     services.engine = Some(engine);
     let played = steps.run("demo", || {
-        let mut program = process::cargo();
-        program.args(["run", "--quiet", "-p", PACKAGE, "--bin", PROGRAM, "--"]);
+        let mut program = Command::new(programs.join(PROGRAM));
         if keep {
             program.arg("--keep");
         }

@@ -11,9 +11,10 @@ use crate::ledger::table;
 use crate::marks::Sources;
 use crate::workspace::{self, Metadata};
 
-/// The report of nextest's `ci` profile.
-pub(crate) fn report_path(metadata: &Metadata) -> PathBuf {
-    metadata.target_directory.join("nextest/ci/junit.xml")
+/// The report of nextest's `ci` profile. nextest takes the folder from its own settings, below the root, wherever
+/// cargo puts its output.
+pub(crate) fn report_path() -> PathBuf {
+    workspace::root().join("target/nextest/ci/junit.xml")
 }
 
 /// Reports of other runners (console, host scripts), all of `*.xml`.
@@ -55,8 +56,13 @@ pub(crate) fn evaluate(metadata: &Metadata, full: bool) -> Result<()> {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
-    print_groups("requirements", &catalogue.requirements, &proof);
-    print_groups("invariants", &catalogue.invariants, &proof);
+    print_groups(
+        "requirements",
+        &catalogue.requirements,
+        &catalogue.capabilities,
+        &proof,
+    );
+    print_groups("invariants", &catalogue.invariants, &catalogue.subjects, &proof);
     if full {
         refuse(&proof.absent)?;
     }
@@ -94,7 +100,7 @@ fn refuse(problems: &[String]) -> Result<()> {
 }
 
 pub(crate) fn read_reports(metadata: &Metadata) -> Result<Report> {
-    let path = report_path(metadata);
+    let path = report_path();
     let text = std::fs::read_to_string(&path).with_context(|| {
         format!(
             "there is no test report in {}: run `cargo xtask test` first",
@@ -121,15 +127,19 @@ fn xml_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn print_groups(title: &str, entries: &[Entry], proof: &Proof) {
-    let proven = |list: &[&Entry]| {
-        list.iter()
-            .filter(|entry| !proof.tests(&entry.id).is_empty())
-            .count()
-    };
-    let all: Vec<&Entry> = entries.iter().collect();
-    println!("    {title}: {} of {} proven", proven(&all), all.len());
-    for (group, list) in Catalogue::groups(entries) {
-        println!("    {:>4} of {:<4} {group}", proven(&list), list.len());
+fn print_groups(title: &str, entries: &[Entry], groups: &[String], proof: &Proof) {
+    let is_proven = |entry: &&Entry| !proof.tests(&entry.id).is_empty();
+    println!(
+        "    {title}: {} of {} proven",
+        entries.iter().filter(is_proven).count(),
+        entries.len()
+    );
+    for group in groups {
+        let of_group = || entries.iter().filter(|entry| entry.group == *group);
+        println!(
+            "    {:>4} of {:<4} {group}",
+            of_group().filter(is_proven).count(),
+            of_group().count()
+        );
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let mut sum = Sum::default();
 
     steps.run("format", || {
-        process::run(process::cargo().args(["fmt", "--all", "--check"]))
+        process::run(process::cargo().args(["fmt", "--all", "--", "--check", "--files-with-diff"]))
+            .context("these files are not formatted: run `cargo fmt --all`")
     });
     steps.run("tidy", tidy::run);
     steps.run("clippy", || {
@@ -60,7 +61,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let services = if quick {
         Services::default()
     } else {
-        start(&mut steps)
+        start(&mut steps, &metadata)
     };
     if let Some(nextest) = steps.run("test runner", || tools::ensure_tool(&tools::NEXTEST)) {
         run_tests(&mut steps, &mut sum, &metadata, &nextest, &services, quick);
@@ -155,8 +156,13 @@ fn dependencies(steps: &mut Steps) {
     }
 }
 
-fn start(steps: &mut Steps) -> Services {
+fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
     let mut services = Services::default();
+    // Tests across crates start the programs; the runner alone builds only those of a test's own package.
+    services.programs = steps.run("programs", || {
+        process::run(process::cargo().args(["build", "--quiet", "--workspace", "--bins"]))?;
+        Ok(metadata.target_directory.join("debug"))
+    });
     steps.run("packages", || {
         packages::ensure_packages(&[packages::DOCKER, packages::POSTGRES, packages::IMAGE])
     });
@@ -178,22 +184,11 @@ fn run_tests(
     services: &Services,
     quick: bool,
 ) {
-    let report = requirements::report_path(metadata);
-    let note = requirements::full_run_note(metadata);
-    // An old report must never stand for this run.
-    let prepared = steps.run("reports", || {
-        for old in [&report, &note] {
-            if old.exists() {
-                std::fs::remove_file(old).with_context(|| format!("cannot remove {}", old.display()))?;
-            }
-        }
-        Ok(())
-    });
-    if prepared.is_none() {
-        return;
-    }
     let runner = nextest::Runner { program, quick };
-    let listed = steps.run("build the tests", || runner.list(services));
+    let listed = steps.run("build the tests", || {
+        forget_earlier_runs(metadata)?;
+        runner.list(services)
+    });
     let Some(listed) = listed else { return };
     steps.run("tests", || runner.run(services));
     let ran = steps.run("test report", || {
@@ -209,6 +204,7 @@ fn run_tests(
         steps.skip(skipped.what, skipped.why);
     }
     if ran.is_some() && !quick {
+        let note = requirements::full_run_note(metadata);
         let written = note
             .parent()
             .map_or(Ok(()), std::fs::create_dir_all)
@@ -217,6 +213,20 @@ fn run_tests(
             steps.fail("test report");
         }
     }
+}
+
+/// An old report must never stand for this run.
+fn forget_earlier_runs(metadata: &Metadata) -> Result<()> {
+    for old in [requirements::report_path(), requirements::full_run_note(metadata)] {
+        if old.exists() {
+            std::fs::remove_file(&old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
+    let others = requirements::other_reports(metadata);
+    if others.exists() {
+        std::fs::remove_dir_all(&others).with_context(|| format!("cannot remove {}", others.display()))?;
+    }
+    Ok(())
 }
 
 /// Runs the examples in documentation comments: (passed, failed).

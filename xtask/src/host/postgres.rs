@@ -12,6 +12,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process;
 
+const START_ATTEMPTS: usize = 3;
+
 /// A server that accepts connections; stopped when dropped unless it was there before.
 pub(crate) struct Server {
     url: String,
@@ -73,6 +75,10 @@ fn ensure(settings: &str) -> Result<Server> {
         println!("    using the PostgreSQL server that OAC_TEST_POSTGRES names");
         return Ok(Server { url, started: None });
     }
+    start(settings)
+}
+
+fn start(settings: &str) -> Result<Server> {
     super::packages::ensure_packages(&[super::packages::POSTGRES])?;
     let programs = programs().context("PostgreSQL's programs are missing from /usr/lib/postgresql")?;
     let account = if process::is_root() {
@@ -118,39 +124,45 @@ fn ensure(settings: &str) -> Result<Server> {
     )
     .context("PostgreSQL cannot create a database folder")?;
     std::fs::remove_file(&password_file)?;
-    let port = free_port()?;
-    // Tests open many pools at once.
-    let options = format!(
-        "-p {port} -c listen_addresses=127.0.0.1 -k {} -c max_connections=400 {settings}",
-        started.folder.path().display()
-    );
-    let log = started.folder.path().join("log");
-    process::succeeds(
-        started
-            .command("pg_ctl")
-            .args(["start", "--wait", "--timeout=60", "--pgdata"])
-            .arg(&data)
-            .arg("--log")
-            .arg(&log)
-            .arg("-o")
-            .arg(options),
-    )
-    .then_some(())
-    .with_context(|| {
-        format!(
-            "PostgreSQL did not start: {}",
-            std::fs::read_to_string(&log)
-                .unwrap_or_default()
-                .lines()
-                .last()
-                .unwrap_or("no message")
-        )
-    })?;
+    let mut attempt = 1;
+    let port = loop {
+        match serve(&started, settings) {
+            Ok(port) => break port,
+            // Someone else may have taken the port between its choice and its use.
+            Err(_) if attempt < START_ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    };
     println!("    PostgreSQL is up on 127.0.0.1:{port}");
     Ok(Server {
         url: format!("postgres://oac:{password}@127.0.0.1:{port}/postgres"),
         started: Some(started),
     })
+}
+
+/// Starts the server on a port that was free a moment ago and waits until it takes connections.
+fn serve(started: &Started, settings: &str) -> Result<u16> {
+    let port = free_port()?;
+    let folder = started.folder.path();
+    // Tests open many pools at once.
+    let options = format!(
+        "-p {port} -c listen_addresses=127.0.0.1 -k {} -c max_connections=400 {settings}",
+        folder.display()
+    );
+    let log = folder.join("log");
+    let mut start = started.command("pg_ctl");
+    start
+        .args(["start", "--wait", "--timeout=60", "--pgdata"])
+        .arg(started.data());
+    start.arg("--log").arg(&log).arg("-o").arg(options);
+    if !process::succeeds(&mut start) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        bail!(
+            "PostgreSQL did not start: {}",
+            text.lines().last().unwrap_or("no message")
+        );
+    }
+    Ok(port)
 }
 
 impl Started {
@@ -242,5 +254,30 @@ mod tests {
         let account = find_account(passwd, "postgres").map(|account| (account.uid, account.gid));
         assert_eq!(account, Some((104, 112)));
         assert!(find_account(passwd, "postgre").is_none());
+    }
+
+    #[test]
+    fn pg_a_started_server_takes_connections_with_its_password_only_and_leaves_nothing() {
+        let server = start("-c fsync=off").expect("a server");
+        let once = |url: &str, statement: &str| {
+            let program = programs().expect("programs").join("psql");
+            process::capture(Command::new(program).args(["--no-password", "-Atc", statement, url]))
+        };
+        assert!(once(server.url(), "create database x").is_ok());
+        assert_eq!(once(server.url(), "select 1").ok().as_deref(), Some("1\n"));
+        let (before, after) = server.url().split_once('@').expect("a password");
+        let without = format!("{}@{after}", before.rsplit_once(':').expect("a password").0);
+        assert!(once(&without, "select 1").is_err(), "{without}");
+        let folder = server
+            .started
+            .as_ref()
+            .expect("started")
+            .folder
+            .path()
+            .to_path_buf();
+        let url = server.url().to_owned();
+        drop(server);
+        assert!(once(&url, "select 1").is_err());
+        assert!(!folder.exists());
     }
 }

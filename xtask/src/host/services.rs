@@ -12,11 +12,13 @@ pub(crate) struct Services {
     pub(crate) engine: Option<Engine>,
     pub(crate) postgres: Option<Server>,
     pub(crate) image: Option<PathBuf>,
+    pub(crate) programs: Option<PathBuf>,
 }
 
 impl Services {
-    /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases) and
-    /// `OAC_TEST_RUNTIME_IMAGE` (a JSON file with the image's identities), each where it is there.
+    /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases),
+    /// `OAC_TEST_RUNTIME_IMAGE` (a JSON file with the image's identities) and `OAC_TEST_PROGRAMS` (the folder of the
+    /// built programs), each where it is there.
     pub(crate) fn tell(&self, command: &mut Command) {
         if let Some(engine) = &self.engine {
             command.env("OAC_TEST_DOCKER", engine.address());
@@ -26,6 +28,9 @@ impl Services {
         }
         if let Some(image) = &self.image {
             command.env("OAC_TEST_RUNTIME_IMAGE", image);
+        }
+        if let Some(programs) = &self.programs {
+            command.env("OAC_TEST_PROGRAMS", programs);
         }
     }
 }

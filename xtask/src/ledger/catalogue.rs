@@ -11,6 +11,10 @@ use serde::Deserialize;
 pub(crate) struct Catalogue {
     pub(crate) requirements: Vec<Entry>,
     pub(crate) invariants: Vec<Entry>,
+    /// The requirements' groups in the order they are built in.
+    pub(crate) capabilities: Vec<String>,
+    /// The invariants' subjects in the order of the design.
+    pub(crate) subjects: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +91,7 @@ impl Catalogue {
         if let Some(id) = groups.keys().next() {
             bail!("requirements.toml: a group names {id}, which is no requirement");
         }
+        let capabilities = file.group.iter().map(|group| group.name.clone()).collect();
         let file: InvariantFile = toml::from_str(invariants).context("invariants.toml is not readable")?;
         let mut seen = BTreeSet::new();
         for invariant in &file.inv {
@@ -99,9 +104,17 @@ impl Catalogue {
             text: invariant.text.clone(),
             group: invariant.subject.clone(),
         };
+        let mut subjects: Vec<String> = Vec::new();
+        for invariant in &file.inv {
+            if subjects.last() != Some(&invariant.subject) {
+                subjects.push(invariant.subject.clone());
+            }
+        }
         Ok(Self {
             requirements,
             invariants: file.inv.iter().map(entry).collect(),
+            capabilities,
+            subjects,
         })
     }
 
@@ -110,18 +123,6 @@ impl Catalogue {
             .iter()
             .chain(&self.invariants)
             .any(|entry| entry.id == id)
-    }
-
-    /// Entries by group, groups in order of their first entry in `entries`.
-    pub(crate) fn groups(entries: &[Entry]) -> Vec<(&str, Vec<&Entry>)> {
-        let mut groups: Vec<(&str, Vec<&Entry>)> = Vec::new();
-        for entry in entries {
-            match groups.iter_mut().find(|(name, _)| *name == entry.group) {
-                Some((_, list)) => list.push(entry),
-                None => groups.push((&entry.group, vec![entry])),
-            }
-        }
-        groups
     }
 }
 

@@ -109,6 +109,8 @@ mod tests {
         Catalogue {
             requirements: vec![entry("G-001", "a|b <id>"), entry("P-001", "c")],
             invariants: vec![entry("INV-C1", "d")],
+            capabilities: vec!["one".into()],
+            subjects: vec!["one".into()],
         }
     }
 
