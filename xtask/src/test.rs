@@ -157,17 +157,20 @@ fn dependencies(steps: &mut Steps) {
 }
 
 fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
-    let mut services = Services::default();
     // Tests across crates start the programs; the runner alone builds only those of a test's own package.
-    services.programs = steps.run("programs", || {
+    let programs = steps.run("programs", || {
         process::run(process::cargo().args(["build", "--quiet", "--workspace", "--bins"]))?;
         Ok(metadata.target_directory.join("debug"))
     });
     steps.run("packages", || {
         packages::ensure_packages(&[packages::DOCKER, packages::POSTGRES, packages::IMAGE])
     });
-    services.engine = steps.run("Docker Engine", docker::ensure_docker);
-    services.postgres = steps.run("PostgreSQL", postgres::ensure_postgres);
+    let mut services = Services {
+        engine: steps.run("Docker Engine", docker::ensure_docker),
+        postgres: steps.run("PostgreSQL", postgres::ensure_postgres),
+        image: None,
+        programs,
+    };
     if let Some(engine) = &services.engine {
         services.image = steps
             .run("Runtime image", || runtime_image::ensure_runtime_image(engine))
