@@ -7,6 +7,8 @@
 //! never async; ids and randomness are arguments.
 
 pub mod core;
+#[cfg(test)]
+mod fixtures;
 pub mod limits;
 mod moment;
 pub mod node;
