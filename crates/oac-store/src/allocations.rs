@@ -101,6 +101,26 @@ impl Read {
         .await
     }
 
+    /// Of these allocations, those whose link may stay open, with their link generation.
+    pub async fn linkable_allocations(
+        &self,
+        ids: &[AllocationId],
+    ) -> Result<Vec<(AllocationId, Generation)>, StoreError> {
+        let mut linkable = Vec::new();
+        for ids in ids.chunks(crate::limits::IDS_PER_STATEMENT) {
+            let places: Vec<String> = (1..=ids.len()).map(|n| format!("${n}")).collect();
+            let sql = format!(
+                "SELECT id, link_generation FROM allocations WHERE state IN ('creating', 'running') AND id IN ({})",
+                places.join(", ")
+            );
+            let values = ids.iter().map(crate::row::Column::bind).collect();
+            for row in self.rows(&sql, values).await? {
+                linkable.push((row.get("id")?, row.get("link_generation")?));
+            }
+        }
+        Ok(linkable)
+    }
+
     /// A page of unreleased allocations in `state`, by ascending id after `after`.
     pub async fn allocations_in_state(
         &self,
