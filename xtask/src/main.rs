@@ -49,7 +49,11 @@ enum Command {
         quick: bool,
     },
     /// Check layout, purity, sizes, links, marks and generated files
-    Tidy,
+    Tidy {
+        /// Write generated files that are out of date
+        #[arg(long)]
+        write: bool,
+    },
     /// Read the marks and the last test run, and show which requirements are proven
     Requirements,
     /// Run one benchmark, or all, beside its baseline
@@ -67,7 +71,7 @@ fn main() -> ExitCode {
     let result = process::watch_signals().and_then(|()| match arguments.command {
         Command::Demo { keep } => demo::run(keep),
         Command::Test { quick } => test::run(quick),
-        Command::Tidy => tidy::run(),
+        Command::Tidy { write } => tidy::run(write),
         Command::Requirements => requirements::run(),
         Command::Bench { name } => bench::run(name.as_deref()),
         Command::Dist { out } => dist::run(out.as_deref()),

@@ -29,7 +29,15 @@ pub(crate) struct Metadata {
 impl Metadata {
     /// Whether `package` has the program `name`: what a later part of the work adds.
     pub(crate) fn has_program(&self, package: &str, name: &str) -> bool {
-        let is = |target: &Target| target.name == name && target.kind.iter().any(|kind| kind == "bin");
+        self.has_target(package, name, "bin")
+    }
+
+    pub(crate) fn has_example(&self, package: &str, name: &str) -> bool {
+        self.has_target(package, name, "example")
+    }
+
+    fn has_target(&self, package: &str, name: &str, kind: &str) -> bool {
+        let is = |target: &Target| target.name == name && target.kind.iter().any(|found| found == kind);
         self.packages
             .iter()
             .any(|found| found.name == package && found.targets.iter().any(is))

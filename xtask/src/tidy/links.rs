@@ -279,4 +279,27 @@ mod tests {
     fn no_summary_is_a_problem() {
         assert_eq!(book(&[("docs/a.md", "# A\n")]).len(), 1);
     }
+
+    #[test]
+    fn the_index_names_every_document_that_the_operator_guide_links_to() {
+        let index = Page::of(&read(&crate::workspace::root().join("docs/index.md")).expect("the index"));
+        let links: BTreeSet<&str> = index.links.iter().map(|(_, link)| link.as_str()).collect();
+        for page in [
+            "choose-a-backend.md",
+            "sandbox-deployment.md",
+            "node-protocol.md",
+            "public-address.md",
+            "workspace-storage.md",
+            "checkpoint-recovery.md",
+            "private-endpoints.md",
+            "change-the-configuration.md",
+            "reset.md",
+            "core-api.md",
+            "checkpoint-transfer.md",
+            "troubleshooting.md",
+            "troubleshooting.md#installer-messages",
+        ] {
+            assert!(links.contains(page), "{page}");
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! `cargo xtask tidy`: the rules of the house that a compiler does not check.
 //!
-//! Each rule reads files and gives problems, one line each: where, what is wrong, what to do. Nothing is changed.
+//! Each rule reads files and gives problems, one line each: where, what is wrong, what to do. Nothing is changed but,
+//! with `--write`, the generated files.
 
 mod direction;
+mod generated;
 mod links;
 mod lints;
 mod names;
@@ -15,7 +17,7 @@ use crate::ledger::catalogue::Catalogue;
 use crate::ledger::table;
 use crate::{marks, requirements, workspace};
 
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(write: bool) -> Result<()> {
     let root = workspace::root();
     let metadata = workspace::metadata()?;
     let files = workspace::files(root)?;
@@ -25,6 +27,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(lints::check(&metadata)?);
     problems.extend(sizes::check(root, &files)?);
     problems.extend(links::check(root, &files)?);
+    problems.extend(generated::check(root, &metadata, write)?);
     let catalogue = Catalogue::read(root)?;
     problems.extend(requirements::problems(&catalogue, &marks::read(&metadata)?));
     match std::fs::read_to_string(root.join(table::PATH)) {
