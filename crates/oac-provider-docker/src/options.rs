@@ -57,8 +57,14 @@ impl Options {
 
     /// The body of the engine's create call.
     pub(crate) fn body(&self, names: &Names) -> serde_json::Value {
-        let volume =
-            |source: &str, target: &str| json!({"Type": "volume", "Source": source, "Target": target});
+        // With labels here too: a create that outlives its node finds the volumes removed by kill, and the engine makes
+        // them anew. Without labels they would hold the names as somebody else's.
+        let volume = |source: &str, target: &str| {
+            json!({
+                "Type": "volume", "Source": source, "Target": target,
+                "VolumeOptions": {"Labels": names.label_map()},
+            })
+        };
         json!({
             "Image": self.image.to_string(),
             "User": USER,

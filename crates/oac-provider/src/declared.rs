@@ -43,7 +43,10 @@ mod tests {
     fn docker_declares_every_operation_and_refuses_those_on_checkpoints() {
         let docker = declarations_of(ProviderKind::Docker).unwrap();
         assert_eq!(docker.support(Operation::Create), Support::Supported);
-        assert_eq!(docker.support(Operation::Suspend), Support::Unsupported(DOCKER_REASON));
+        assert_eq!(
+            docker.support(Operation::Suspend),
+            Support::Unsupported(DOCKER_REASON)
+        );
         assert!(docker.enforces(NetworkAccess::Public) && !docker.enforces(NetworkAccess::None));
     }
 }

@@ -11,6 +11,8 @@ mod lane;
 mod receipt;
 mod receipt_store;
 mod record;
+#[cfg(feature = "suite")]
+pub mod suite;
 
 pub use contract::*;
 pub use declared::{DOCKER_REASON, declarations_of};
