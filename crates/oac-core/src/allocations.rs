@@ -1,8 +1,53 @@
-//! The worker that converges allocations.
+//! The workers that move allocations: from reserved over creating to running, and through cleanup to released
+//! (core.md sections 11 and 13).
+//!
+//! It must guarantee that no `create` is sent twice, that nothing is sent before it is stored, and that nothing is released
+//! without proof (INV-C16 to C19, C22). `oac_lifecycle::allocation` decides each step; [`record`] stores it; [`steps`]
+//! performs it; the [`worker`] finds what is due. A killed Core leaves nothing half done that the next one would not
+//! find in the rows: an intent that was not sent is dropped, a sent operation is only observed.
+
+mod demand;
+mod effects;
+mod limits;
+mod record;
+mod steps;
+mod worker;
 
 use std::sync::Arc;
 
-use crate::Core;
+use oac_model::AllocationId;
+use oac_store::{AllocationRow, StoreError, Tx};
+
+use crate::{Core, task::Kind};
+
+pub(crate) use effects::announce_reset;
+pub use oac_lifecycle::allocation::Cause;
+
+/// Gives an allocation up inside the caller's transaction, which already holds the lock of its Session: archive, reset,
+/// discard. Its link credential is revoked; the worker does the rest, once `core.pokes.allocations` is notified after the
+/// commit. An allocation that is already being given up keeps its first cause.
+///
+/// Returns the row as it is now: `cleanup_pending`, `released`, or `reserved` with a cause when nothing was ever sent,
+/// which is shown as being cleaned up too.
+///
+/// # Errors
+/// [`StoreError`]; a row that does not exist is [`StoreError::Stored`].
+pub async fn begin_cleanup(tx: &Tx, id: AllocationId, cause: Cause) -> Result<AllocationRow, StoreError> {
+    record::give_up(tx, id, cause).await.map_err(|error| match error {
+        record::ApplyError::Store(error) => error,
+        _ => StoreError::Stored {
+            column: "allocations.state".to_owned(),
+        },
+    })
+}
+
+/// A new allocation is shown to its Session.
+pub(crate) async fn appeared(tx: &Tx, row: &AllocationRow) -> Result<(), StoreError> {
+    effects::changed(tx, row).await
+}
 
 /// Starts this part's workers.
-pub fn start(_core: &Arc<Core>) {}
+pub fn start(core: &Arc<Core>) {
+    core.tasks
+        .spawn(Kind::Worker, "allocations", worker::run(core.clone()));
+}

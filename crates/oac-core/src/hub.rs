@@ -14,7 +14,7 @@ mod socket;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use oac_model::{ConnectionId, NodeId};
+use oac_model::{ConnectionId, NodeId, ProviderKind};
 use oac_peer::core::Reservations;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -90,6 +90,11 @@ impl Hub {
         self.live.lock().get(&node).map(|peer| peer.connected())
     }
 
+    /// The connected node's backend.
+    pub(crate) fn provider(&self, node: NodeId) -> Option<ProviderKind> {
+        self.peer(node).map(|peer| peer.provider)
+    }
+
     /// The nodes as placement remembers them.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
@@ -101,7 +106,10 @@ impl Hub {
 
     fn remove_live(&self, node: NodeId, connection: ConnectionId) {
         let mut live = self.live.lock();
-        if live.get(&node).is_some_and(|peer| peer.connected().connection_id == connection) {
+        if live
+            .get(&node)
+            .is_some_and(|peer| peer.connected().connection_id == connection)
+        {
             live.remove(&node);
         }
     }
@@ -114,7 +122,11 @@ impl Hub {
 
 /// The hub's routes.
 pub fn routes() -> Vec<Route> {
-    vec![Route::new(Credential::Node, Body::None, routes!(connect::connect))]
+    vec![Route::new(
+        Credential::Node,
+        Body::None,
+        routes!(connect::connect),
+    )]
 }
 
 /// Starts the hub's workers: none; each connection is a task of its own.

@@ -9,6 +9,11 @@ use crate::{Core, http::router::Route};
 pub struct Links {}
 
 impl Links {
+    /// The allocation's current link.
+    pub fn current(&self, _allocation: oac_model::AllocationId) -> Option<()> {
+        None
+    }
+
     /// Closes every sandbox connection, before Core stands by or stops.
     pub async fn close_all(&self) {}
 }

@@ -13,10 +13,10 @@ use std::{sync::Arc, time::Duration};
 
 use oac_lifecycle::placement::{Answer, Recheck, Request, recheck};
 use oac_model::{AllocationId, EnvironmentId, NodeId, PlacementId, ProjectId, SessionId};
-use oac_store::{AllocationRow, DeploymentLock, NewAllocation, NewPlacement, PlacementRow, StoreError, Tx};
+use oac_store::{DeploymentLock, NewAllocation, NewPlacement, PlacementRow, StoreError, Tx};
 
 use crate::{
-    Core,
+    Core, allocations,
     http::{ApiError, error::Chain},
     task::Kind,
 };
@@ -48,90 +48,135 @@ pub struct Placed {
 
 /// Why nothing was placed; no row was left.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError<E> {
+pub enum PlaceError {
     /// Never `Node` or `Direct`.
     #[error("no node takes the sandbox: {0:?}")]
     Refused(Answer),
     #[error("this Core does not own the installation")]
     Standby,
     #[error("the placement was not stored")]
-    Store(#[source] StoreError),
-    /// The caller's own part refused.
-    #[error("the caller's part of the placement was not stored")]
-    Caller(E),
+    Store(#[from] StoreError),
 }
 
-impl From<PlaceError<ApiError>> for ApiError {
-    fn from(error: PlaceError<ApiError>) -> Self {
+impl From<PlaceError> for ApiError {
+    fn from(error: PlaceError) -> Self {
         match error {
             PlaceError::Refused(Answer::Reset) => Self::reset_in_progress_unavailable(),
             PlaceError::Refused(Answer::Preparing) => Self::nodes_preparing(),
             PlaceError::Refused(_) => Self::node_unavailable(),
             PlaceError::Standby => Self::standby(),
             PlaceError::Store(error) => error.into(),
-            PlaceError::Caller(error) => error,
         }
     }
 }
 
-/// Places `demand`, calling `store` inside the placing transaction, after the placement row and before the allocation row:
-/// there the caller inserts or updates its Session, input and idempotency record. `store` may run more than once, each
-/// time in a fresh transaction; only the last one's rows are kept. The Session's row must exist when it returns, and
-/// `store` may lock the Session, nothing before it in the lock order.
+/// A placing transaction: its node is locked and has room, its placement is stored in it. The caller stores what belongs
+/// with it through [`Self::tx`] (its Session, which must exist before [`Self::commit`], its input, its idempotency
+/// record), then commits. Dropped, it leaves no row (INV-C11).
+pub struct Placing<'a> {
+    core: &'a Core,
+    tx: Tx,
+    demand: Demand,
+    placed: Placed,
+    choice: memory::Choice<'a>,
+    ticket: memory::Ticket,
+    slots: (u32, u32),
+}
+
+impl Placing<'_> {
+    /// The open transaction. Deployment and node are locked: lock the Session next, nothing before it in the order.
+    pub fn tx(&self) -> &Tx {
+        &self.tx
+    }
+
+    pub fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    /// Takes the placement up (its allocation appears as `reserved`), commits and pokes the workers.
+    ///
+    /// # Errors
+    /// [`StoreError::Duplicate`] when the Environment holds an unreleased allocation.
+    pub async fn commit(self) -> Result<Placed, StoreError> {
+        let Self {
+            core,
+            tx,
+            demand,
+            placed,
+            choice,
+            ticket,
+            slots: (active, retained),
+        } = self;
+        reserve(&tx, &demand, &placed).await?;
+        tx.commit().await?;
+        drop(choice);
+        core.hub
+            .memory()
+            .remember_counts(ticket, placed.node_id, active + 1, retained + 1);
+        core.pokes.allocations.notify_one();
+        Ok(placed)
+    }
+}
+
+/// Opens a placing transaction for `demand` on the best node that still fits under its lock.
 ///
-/// On success the allocation is `reserved` and the workers are already poked.
-pub async fn place<T, E, F>(core: &Core, demand: &Demand, mut store: F) -> Result<T, PlaceError<E>>
-where
-    F: AsyncFnMut(&Tx, &Placed) -> Result<T, E>,
-{
-    let mut last = Answer::Unavailable;
+/// # Errors
+/// [`PlaceError::Refused`] with placement's answer; [`StoreError::Duplicate`] when the Environment is placed already.
+pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
     for _ in 0..ATTEMPTS {
         let choice = core.hub.memory().choose(&demand.request);
         let Some((node_id, pin)) = choice.node() else {
             // Running sandboxes in Core itself is a later backend's work.
-            let refused = if choice.answer() == Answer::Direct { Answer::Unavailable } else { choice.answer() };
+            let refused = if choice.answer() == Answer::Direct {
+                Answer::Unavailable
+            } else {
+                choice.answer()
+            };
             return Err(PlaceError::Refused(refused));
         };
-        last = choice.answer();
         let ownership = core.owner.ownership().ok_or(PlaceError::Standby)?;
-        let tx = core.store.begin(&ownership).await.map_err(PlaceError::Store)?;
-        match check(core, &tx, demand, node_id, pin).await.map_err(PlaceError::Store)? {
-            Checked::Fits { public_ticket, active, retained } => {
-                let placement = tx
-                    .insert_placement(&NewPlacement {
-                        id: PlacementId::random(),
-                        environment_id: demand.environment_id,
-                        node_id: Some(node_id),
-                        generation: pin,
-                    })
-                    .await
-                    .map_err(PlaceError::Store)?;
-                let placed = Placed { placement, node_id, allocation_id: AllocationId::random() };
-                let stored = store(&tx, &placed).await.map_err(PlaceError::Caller)?;
-                reserve(&tx, demand, &placed).await.map_err(PlaceError::Store)?;
-                tx.commit().await.map_err(PlaceError::Store)?;
-                drop(choice);
-                core.hub.memory().remember_counts(public_ticket, node_id, active + 1, retained + 1);
-                core.pokes.allocations.notify_one();
-                return Ok(stored);
+        let tx = core.store.begin(&ownership).await?;
+        match check(core, &tx, &demand, node_id, pin).await? {
+            Checked::Fits { ticket, slots } => {
+                let new = NewPlacement {
+                    id: PlacementId::random(),
+                    environment_id: demand.environment_id,
+                    node_id: Some(node_id),
+                    generation: pin,
+                };
+                let placement = tx.insert_placement(&new).await?;
+                let placed = Placed {
+                    placement,
+                    node_id,
+                    allocation_id: AllocationId::random(),
+                };
+                return Ok(Placing {
+                    core,
+                    tx,
+                    demand,
+                    placed,
+                    choice,
+                    ticket,
+                    slots,
+                });
             }
             Checked::Moved(refused) => {
                 tracing::debug!(%node_id, %refused, "the chosen node no longer fits");
-                drop(tx);
+                tx.rollback().await?;
             }
-            Checked::Deployment(answer) => {
-                if let Some(answer) = answer {
-                    return Err(PlaceError::Refused(answer));
-                }
-            }
+            Checked::Deployment(Some(answer)) => return Err(PlaceError::Refused(answer)),
+            Checked::Deployment(None) => tx.rollback().await?,
         }
     }
-    tracing::warn!(?last, "a demand found no node that still fits after {ATTEMPTS} attempts");
+    tracing::warn!("a demand found no node that still fits after {ATTEMPTS} attempts");
     Err(PlaceError::Refused(Answer::Unavailable))
 }
 
 enum Checked {
-    Fits { public_ticket: memory::Ticket, active: u32, retained: u32 },
+    Fits {
+        ticket: memory::Ticket,
+        slots: (u32, u32),
+    },
     /// Memory was corrected; the next candidate may be tried.
     Moved(Recheck),
     /// The deployment is another than remembered: an answer if it refuses, else another try.
@@ -155,11 +200,19 @@ async fn check(
             || deployment.mode != oac_lifecycle::placement::Mode::Nodes;
         if refuses {
             let nobody: [&oac_lifecycle::placement::Node; 0] = [];
-            return Ok(Checked::Deployment(Some(oac_lifecycle::placement::place(&demand.request, &deployment, nobody))));
+            return Ok(Checked::Deployment(Some(oac_lifecycle::placement::place(
+                &demand.request,
+                &deployment,
+                nobody,
+            ))));
         }
         return Ok(Checked::Deployment(None));
     }
-    let Some(row) = tx.lock_node(node_id).await?.filter(|row| row.retired_at.is_none()) else {
+    let Some(row) = tx
+        .lock_node(node_id)
+        .await?
+        .filter(|row| row.retired_at.is_none())
+    else {
         memory.forget(node_id);
         return Ok(Checked::Moved(Recheck::NotReady));
     };
@@ -168,7 +221,10 @@ async fn check(
     let node = node_view(tx, &row, counts, deployment.target).await?;
     let url = deployment.public_url.as_deref().unwrap_or_default();
     match recheck(&demand.request, url, pin, &node) {
-        Ok(()) => Ok(Checked::Fits { public_ticket: ticket, active: node.active, retained: node.retained }),
+        Ok(()) => Ok(Checked::Fits {
+            ticket,
+            slots: (node.active, node.retained),
+        }),
         Err(refused) => {
             memory.remember(ticket, node);
             Ok(Checked::Moved(refused))
@@ -177,17 +233,20 @@ async fn check(
 }
 
 /// The placement is taken up at once: its allocation appears in state reserved with it.
-async fn reserve(tx: &Tx, demand: &Demand, placed: &Placed) -> Result<AllocationRow, StoreError> {
-    tx.insert_allocation(&NewAllocation {
-        id: placed.allocation_id,
-        placement_id: placed.placement.id,
-        tenant_id: demand.project_id,
-        session_id: demand.session_id,
-        environment_id: demand.environment_id,
-        node_id: Some(placed.node_id),
-        deployment_generation: placed.placement.generation,
-    })
-    .await
+async fn reserve(tx: &Tx, demand: &Demand, placed: &Placed) -> Result<(), StoreError> {
+    allocations::announce_reset(tx, demand.session_id).await?;
+    let row = tx
+        .insert_allocation(&NewAllocation {
+            id: placed.allocation_id,
+            placement_id: placed.placement.id,
+            tenant_id: demand.project_id,
+            session_id: demand.session_id,
+            environment_id: demand.environment_id,
+            node_id: Some(placed.node_id),
+            deployment_generation: placed.placement.generation,
+        })
+        .await?;
+    allocations::appeared(tx, &row).await
 }
 
 /// Reads the deployment into memory. Call it after every write to the deployment.

@@ -147,6 +147,7 @@ impl World {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             state: self.state,
+            given_up: None,
             in_flight: self.flight.is_some(),
             node: match self.connection {
                 Some(connection) => Presence::Online {
@@ -624,6 +625,7 @@ fn a_reservation_with_no_node_to_send_to_is_given_up_after_its_time() {
     let mut watch = Watch::default();
     let snapshot = Snapshot {
         state: State::Reserved,
+        given_up: None,
         in_flight: false,
         node: Presence::Offline,
         initialized: false,
@@ -657,6 +659,7 @@ fn the_five_minute_limits_stand_still_while_the_node_is_away() {
         let mut watch = Watch::default();
         let away = Snapshot {
             state,
+            given_up: None,
             in_flight: false,
             node: Presence::Offline,
             initialized: false,

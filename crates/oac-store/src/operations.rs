@@ -132,6 +132,18 @@ impl Tx {
         Ok(changed == 1)
     }
 
+    /// intent or sent → rejected, when the sender vouches that its frame never left. False when it is neither.
+    pub async fn reject_unsent(&self, id: OperationId) -> Result<bool, StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE operations SET state = 'rejected', ended_at = $1 \
+                 WHERE id = $2 AND state IN ('intent', 'sent')",
+                params![self.now(), id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+
     /// sent → unconfirmed; false when it is no longer sent.
     pub async fn mark_unconfirmed(&self, id: OperationId) -> Result<bool, StoreError> {
         let sql = "UPDATE operations SET state = 'unconfirmed' WHERE id = $1 AND state = 'sent'";

@@ -85,6 +85,24 @@ impl Read {
         self.many(&rest, params).await
     }
 
+    /// Unarchived Sessions whose Environment has no unreleased placement, by ascending id after `after`.
+    pub async fn sessions_without_placement(
+        &self,
+        after: Option<SessionId>,
+        limit: u64,
+    ) -> Result<Vec<SessionId>, StoreError> {
+        let (from, params) = match after {
+            Some(id) => (" AND id > $1", params![id]),
+            None => ("", vec![]),
+        };
+        let sql = format!(
+            "SELECT id FROM sessions WHERE archived_at IS NULL{from} AND NOT EXISTS (SELECT 1 FROM placements p \
+             WHERE p.environment_id = sessions.environment_id AND p.released_at IS NULL) ORDER BY id LIMIT {limit}"
+        );
+        let rows = self.rows(&sql, params).await?;
+        rows.iter().map(|row| row.get("id")).collect()
+    }
+
     /// Unarchived Sessions by ascending id, after `after`; for passes over all of them.
     pub async fn unarchived_sessions(
         &self,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use oac_model::{Generation, NodeId, ProviderKind, Reference, RequestId};
+use oac_model::{ConnectionId, Generation, NodeId, ProviderKind, Reference, RequestId};
 use oac_peer::{
     FailureCode, Outcome,
     core::{Call, CallOutcome as Answered},
@@ -25,6 +25,8 @@ pub struct Request {
     pub provider: ProviderKind,
     pub reference: Reference,
     pub arguments: Arguments,
+    /// Only on this connection; on another one nothing is sent.
+    pub on: Option<ConnectionId>,
     /// The caller waits no longer; at most 120 s of it travel.
     pub wait: Duration,
 }

@@ -19,7 +19,7 @@ use futures_util::{
 };
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use oac_model::{ConnectionId, Digest, RequestId};
+use oac_model::{ConnectionId, Digest, ProviderKind, RequestId};
 use oac_peer::{
     Moment,
     core::{Action, Call, CallOutcome, Connection, Event, Registered, Unsent},
@@ -55,6 +55,7 @@ pub(super) struct Opened {
 /// A connection as the rest of Core reaches it.
 pub(super) struct Peer {
     pub(super) ownership: Ownership,
+    pub(super) provider: ProviderKind,
     connection_id: ConnectionId,
     machine: Mutex<Machine>,
     ready: AtomicBool,
@@ -162,12 +163,13 @@ pub(super) async fn run(
         mut closing,
     } = opened;
     let started = meter.started();
-    let node_id = registered.node_id;
+    let (node_id, provider) = (registered.node_id, registered.provider);
     let (outgoing, queued) = mpsc::channel(limits::OUTGOING);
     let epoch = ownership.epoch;
     let connection = Connection::open(registered, connection_id, epoch, Moment(0));
     let peer = Arc::new(Peer {
         ownership,
+        provider,
         connection_id,
         machine: Mutex::new(Machine {
             connection,

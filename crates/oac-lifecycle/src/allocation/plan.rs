@@ -20,6 +20,8 @@ pub enum Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     pub state: State,
+    /// A reservation was given up; it is released instead of begun.
+    pub given_up: Option<Cause>,
     /// This process is working on the allocation: an operation is between two of its steps.
     pub in_flight: bool,
     pub node: Presence,
@@ -251,6 +253,9 @@ fn earlier(a: Next, b: Next) -> Next {
 }
 
 fn reserved(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+    if let Some(cause) = snapshot.given_up {
+        return Next::Act(Action::GiveUp(cause));
+    }
     let expiry = at(
         watch.since + limits::RESERVED_UNSENT,
         now,

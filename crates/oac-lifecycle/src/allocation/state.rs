@@ -59,7 +59,8 @@ causes! {
     Reset = "reset",
     /// An operator accepted the loss.
     Discard = "discard",
-    DrainDeadline = "drain_deadline",
+    /// A drain reached its deadline.
+    Drain = "drain",
     /// Nothing could be sent for a reservation in time.
     Unsent = "unsent",
     /// The create settled without a running sandbox.
@@ -91,7 +92,7 @@ impl Cause {
             Self::Archive | Self::Reset => Afterwards::End,
             Self::Unsent => Afterwards::PlaceAgain,
             Self::CreateFailed | Self::CreateUnresolved | Self::NeverLinked => Afterwards::CountAttempt,
-            Self::Discard | Self::DrainDeadline | Self::ComputeLost => Afterwards::OnDemand,
+            Self::Discard | Self::Drain | Self::ComputeLost => Afterwards::OnDemand,
         }
     }
 }

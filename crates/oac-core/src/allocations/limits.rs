@@ -1,0 +1,24 @@
+//! Every bound of the allocation workers.
+
+use std::time::Duration;
+
+/// Rows read at a time.
+pub(super) const PAGE: u64 = 32;
+/// Operations that Core keeps open at one node.
+pub(super) const OPERATIONS_PER_NODE: usize = 8;
+/// The longest a pass waits for a poke or the next due allocation.
+pub(super) const IDLE_PASS: Duration = Duration::from_secs(2);
+/// Pause after a pass that the database did not carry.
+pub(super) const FAILED_PASS: Duration = Duration::from_millis(500);
+/// A create's wait: an image that was never used on the host starts slowly.
+pub(super) const CREATE: Duration = Duration::from_secs(120);
+pub(super) const KILL: Duration = Duration::from_secs(60);
+pub(super) const INFO: Duration = Duration::from_secs(30);
+pub(super) const OBSERVE: Duration = Duration::from_secs(30);
+/// Tries to store what a node answered before it is left to observation.
+pub(super) const STORE_TRIES: usize = 5;
+pub(super) const STORE_PAUSE: Duration = Duration::from_millis(50);
+/// A running sandbox is sampled about this often.
+pub(super) const SAMPLE_MILLIS: i64 = 30_000;
+/// A Session that waits for a placement is tried again after this.
+pub(super) const DEMAND_MILLIS: i64 = 2_000;

@@ -1,0 +1,379 @@
+//! The pass: what is due, what is next for it, and who does it.
+//!
+//! One task holds the watches and starts steps; each step is a future of its own, so that no node waits for another. A
+//! pass takes no argument: poked or by timer it reads what is stored and plans. Running allocations, of which there may
+//! be 100,000, are planned only when their time came, their node connected or their link went.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use oac_lifecycle::{
+    Millis,
+    allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
+};
+use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
+use oac_store::{AllocationRow, Initialization, Ownership, StoreError};
+
+use super::{
+    demand, limits,
+    record::{cause_from, state_of},
+    steps::{self, Done},
+};
+use crate::{Core, http::error::Chain, owner};
+
+/// What one owner remembers of one allocation.
+struct Tracked {
+    watch: Watch,
+    node_id: Option<NodeId>,
+    /// The connection and link it was last planned with.
+    seen: (Option<ConnectionId>, bool),
+    due: Millis,
+    sampled: Millis,
+}
+
+struct Worker {
+    core: Arc<Core>,
+    started: Instant,
+    tracked: BTreeMap<AllocationId, Tracked>,
+    in_flight: HashSet<AllocationId>,
+    at_node: HashMap<NodeId, usize>,
+    running: FuturesUnordered<BoxFuture<'static, Finished>>,
+    /// Sessions without a sandbox that need one.
+    waiting: BTreeMap<SessionId, Millis>,
+}
+
+struct Finished {
+    row: AllocationRow,
+    done: Done,
+}
+
+/// Runs as long as Core; acts only while it owns the installation.
+pub(super) async fn run(core: Arc<Core>) {
+    loop {
+        let ownership = core.owner.owned().await;
+        let mut worker = Worker::new(core.clone());
+        worker.serve(&ownership).await;
+    }
+}
+
+async fn failed(error: StoreError) {
+    tracing::warn!(error = %Chain(&error), "allocations cannot be read");
+    tokio::time::sleep(limits::FAILED_PASS).await;
+}
+
+/// The allocation's runtime is linked now.
+fn linked(core: &Core, id: AllocationId) -> bool {
+    core.links.current(id).is_some()
+}
+
+impl Worker {
+    fn new(core: Arc<Core>) -> Self {
+        Self {
+            core,
+            started: Instant::now(),
+            tracked: BTreeMap::new(),
+            in_flight: HashSet::new(),
+            at_node: HashMap::new(),
+            running: FuturesUnordered::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    fn now(&self) -> Millis {
+        self.started.elapsed().as_millis() as Millis
+    }
+
+    /// Until this ownership ends.
+    async fn serve(&mut self, ownership: &Ownership) {
+        let mut found = false;
+        while self.core.owner.ownership().as_ref() == Some(ownership) {
+            if !found {
+                found = match self.take_over().await {
+                    Ok(()) => true,
+                    Err(error) => {
+                        failed(error).await;
+                        continue;
+                    }
+                };
+            }
+            if let Err(error) = self.pass().await {
+                failed(error).await;
+                continue;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                // A poke during the pass left its permit here.
+                () = self.core.pokes.allocations.notified() => {}
+                Some(finished) = self.running.next() => {
+                    self.finish(finished);
+                    while let Some(Some(finished)) = self.running.next().now_or_never() {
+                        self.finish(finished);
+                    }
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Everything there is becomes due once.
+    async fn take_over(&mut self) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let page = self
+                .core
+                .store
+                .single()
+                .unreleased_allocations(after, limits::PAGE)
+                .await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            for row in &page {
+                self.track(row);
+            }
+        }
+        self.waiting = demand::all(&self.core)
+            .await?
+            .into_iter()
+            .map(|id| (id, 0))
+            .collect();
+        Ok(())
+    }
+
+    fn track(&mut self, row: &AllocationRow) -> &mut Tracked {
+        self.tracked.entry(row.id).or_insert_with(|| Tracked {
+            watch: Watch::default(),
+            node_id: row.node_id,
+            seen: (None, false),
+            due: 0,
+            sampled: Millis::MIN / 2,
+        })
+    }
+
+    async fn pass(&mut self) -> Result<(), StoreError> {
+        for state in [
+            AllocationState::Reserved,
+            AllocationState::Creating,
+            AllocationState::CleanupPending,
+        ] {
+            let mut after = None;
+            loop {
+                let page = self
+                    .core
+                    .store
+                    .single()
+                    .allocations_in_state(state, after, limits::PAGE)
+                    .await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.id);
+                for row in page {
+                    self.consider(row).await?;
+                }
+            }
+        }
+        for id in self.due_running() {
+            match self.core.store.single().allocation(id).await? {
+                Some(row) if row.released_at.is_none() => self.consider(row).await?,
+                _ => {
+                    self.tracked.remove(&id);
+                }
+            }
+        }
+        self.place_waiting().await;
+        Ok(())
+    }
+
+    /// Allocations whose time came or whose surroundings changed, whatever their state was when last seen.
+    fn due_running(&self) -> Vec<AllocationId> {
+        let now = self.now();
+        let mut connected: HashMap<NodeId, Option<ConnectionId>> = HashMap::new();
+        self.tracked
+            .iter()
+            .filter(|(id, tracked)| {
+                let connection = tracked.node_id.and_then(|node| {
+                    *connected
+                        .entry(node)
+                        .or_insert_with(|| self.core.hub.connected(node).map(|c| c.connection_id))
+                });
+                let linked = linked(&self.core, **id);
+                !self.in_flight.contains(id) && (now >= tracked.due || tracked.seen != (connection, linked))
+            })
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    async fn consider(&mut self, row: AllocationRow) -> Result<(), StoreError> {
+        if self.in_flight.contains(&row.id) {
+            return Ok(());
+        }
+        let now = self.now();
+        let operations = match row.state {
+            AllocationState::Creating | AllocationState::CleanupPending => {
+                self.core.store.single().operations(row.id).await?
+            }
+            _ => Vec::new(),
+        };
+        let state = match state_of(&row, &operations) {
+            Ok(state) => state,
+            Err(error) => {
+                // Read between two transactions, the rows may not fit; the next pass reads them again.
+                tracing::debug!(allocation_id = %row.id, %error, "rows do not fit");
+                self.track(&row).due = now + 1_000;
+                return Ok(());
+            }
+        };
+        let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
+        let linked = linked(&self.core, row.id);
+        let snapshot = Snapshot {
+            state,
+            given_up: row
+                .cause
+                .and_then(cause_from)
+                .filter(|_| state == State::Reserved),
+            in_flight: false,
+            node: match connected {
+                Some(c) => Presence::Online {
+                    connection: c.connection_id,
+                    ready: c.ready,
+                },
+                None => Presence::Offline,
+            },
+            initialized: row.initialization == Initialization::Complete,
+            linked,
+        };
+        let busy = row
+            .node_id
+            .is_some_and(|node| self.at_node.get(&node).copied().unwrap_or(0) >= limits::OPERATIONS_PER_NODE);
+        let may_mutate = self.core.owner.may_mutate();
+        let tracked = self.track(&row);
+        tracked.seen = (connected.map(|c| c.connection_id), linked);
+        tracked.watch.tick(&snapshot, now);
+        let next = plan(&snapshot, &tracked.watch, now);
+        let sample_due = tracked.sampled + limits::SAMPLE_MILLIS;
+        let samples = matches!(state, State::Running { .. }) && snapshot.initialized && connected.is_some();
+        match next {
+            Next::Act(Action::Create | Action::Kill | Action::Look) if busy => tracked.due = now + 200,
+            Next::Act(Action::Create | Action::Kill) if !may_mutate => tracked.due = now + 200,
+            Next::Act(action) => self.start(row, state, action),
+            Next::Wait { until } => {
+                let until = until.unwrap_or(Millis::MAX);
+                tracked.due = until;
+                if samples && !busy {
+                    if now >= sample_due {
+                        tracked.sampled = now;
+                        self.begin(row, |core, row| {
+                            async move { steps::sample(&core, &row).await }.boxed()
+                        });
+                    } else {
+                        tracked.due = until.min(sample_due);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, row: AllocationRow, state: State, action: Action) {
+        self.begin(row, move |core, row| {
+            async move { steps::perform(&core, &row, state, action).await }.boxed()
+        });
+    }
+
+    fn begin(
+        &mut self,
+        row: AllocationRow,
+        step: impl FnOnce(Arc<Core>, AllocationRow) -> BoxFuture<'static, Done>,
+    ) {
+        self.in_flight.insert(row.id);
+        if let Some(node) = row.node_id {
+            *self.at_node.entry(node).or_default() += 1;
+        }
+        let step = step(self.core.clone(), row.clone());
+        self.running.push(
+            async move {
+                Finished {
+                    done: step.await,
+                    row,
+                }
+            }
+            .boxed(),
+        );
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        let Finished { row, done } = finished;
+        let now = self.now();
+        self.in_flight.remove(&row.id);
+        if let Some(count) = row.node_id.and_then(|node| self.at_node.get_mut(&node)) {
+            *count = count.saturating_sub(1);
+        }
+        if row.state == AllocationState::Reserved || row.state == AllocationState::CleanupPending {
+            // It may be released now, and its Session without a sandbox.
+            self.waiting.entry(row.session_id).or_insert(now);
+        }
+        let Some(tracked) = self.tracked.get_mut(&row.id) else {
+            return;
+        };
+        tracked.due = now;
+        let mut lost = None;
+        match done {
+            Done::Stored => {}
+            Done::NotSent => tracked.watch.not_sent(now),
+            Done::CreateAnswered(on) => tracked.watch.create_answered(on, now),
+            Done::KillAnswered => tracked.watch.kill_answered(),
+            Done::AnswerLost => tracked.watch.answer_lost(now),
+            Done::Looked { state, on, sighting } => {
+                if tracked.watch.looked(state, on, sighting, now) == Noted::Loss {
+                    lost = Some(on);
+                }
+            }
+            Done::Failed => tracked.due = now + limits::FAILED_PASS.as_millis() as Millis,
+        }
+        if let Some(on) = lost {
+            self.begin(row, move |core, row| {
+                async move { steps::confirm_loss(&core, &row, on).await }.boxed()
+            });
+        }
+    }
+
+    async fn place_waiting(&mut self) {
+        let now = self.now();
+        let due: Vec<SessionId> = self
+            .waiting
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(id, _)| *id)
+            .take(limits::PAGE as usize)
+            .collect();
+        for id in due {
+            match demand::place(&self.core, id).await {
+                demand::Placing::Done => {
+                    self.waiting.remove(&id);
+                }
+                demand::Placing::Later => {
+                    self.waiting.insert(id, now + limits::DEMAND_MILLIS);
+                }
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let now = self.now();
+        let due = self
+            .tracked
+            .iter()
+            .filter(|(id, _)| !self.in_flight.contains(id))
+            .map(|(_, tracked)| tracked.due)
+            .chain(self.waiting.values().copied())
+            .min()
+            .unwrap_or(Millis::MAX);
+        let pause = Duration::from_millis(due.saturating_sub(now).clamp(0, 60_000) as u64);
+        pause
+            .min(limits::IDLE_PASS)
+            .max(Duration::from_millis(1))
+            .min(owner::RENEWAL)
+    }
+}
