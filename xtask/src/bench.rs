@@ -16,7 +16,8 @@ const PACKAGE: &str = "oac-tests";
 const PROGRAM: &str = "oac-bench";
 
 pub(crate) fn run(name: Option<&str>) -> Result<()> {
-    if !workspace::metadata()?.has_program(PACKAGE, PROGRAM) {
+    let metadata = workspace::metadata()?;
+    if !metadata.has_program(PACKAGE, PROGRAM) {
         match name {
             Some(name) => bail!("the benchmark `{name}` is not built yet"),
             None => bail!("no benchmark is built yet"),
@@ -39,7 +40,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
             "--bins",
         ];
         process::run(process::cargo().args(release))?;
-        Ok(workspace::metadata()?.target_directory.join("release"))
+        Ok(metadata.target_directory.join("release"))
     });
     let programs = programs.context("the programs do not build")?;
     let mut services = Services {
@@ -50,7 +51,9 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     services.engine = steps.run("Docker Engine", docker::ensure_docker);
     let engine = services.engine.as_ref().context("there is no Docker Engine")?;
     services.image = steps
-        .run("Runtime image", || runtime_image::ensure_runtime_image(engine))
+        .run("Runtime image", || {
+            runtime_image::ensure_runtime_image(&metadata, engine)
+        })
         .flatten();
     let measured = steps.run("benchmarks", || {
         let mut program = Command::new(programs.join(PROGRAM));

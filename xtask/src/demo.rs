@@ -9,24 +9,26 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::host::services::Services;
 use crate::host::{docker, lock, packages, runtime_image};
+use crate::process;
 use crate::steps::Steps;
-use crate::{process, workspace};
+use crate::workspace::{self, Metadata};
 
 const PACKAGE: &str = "oac-tests";
 const PROGRAM: &str = "oac-demo";
 
 pub(crate) fn run(keep: bool) -> Result<()> {
-    if !workspace::metadata()?.has_program(PACKAGE, PROGRAM) {
+    let metadata = workspace::metadata()?;
+    if !metadata.has_program(PACKAGE, PROGRAM) {
         bail!("the demo is not built yet: the parts it shows come first");
     }
     let _lock = lock::take()?;
     let mut steps = Steps::default();
-    let result = play(&mut steps, keep);
+    let result = play(&mut steps, &metadata, keep);
     steps.print_times();
     result
 }
 
-fn play(steps: &mut Steps, keep: bool) -> Result<()> {
+fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
     let mut services = Services::default();
     steps
         .run("packages", || {
@@ -42,7 +44,7 @@ fn play(steps: &mut Steps, keep: bool) -> Result<()> {
             "xtask",
             "--bins",
         ]))?;
-        Ok(workspace::metadata()?.target_directory.join("debug"))
+        Ok(metadata.target_directory.join("debug"))
     });
     let programs = programs.context("the programs do not build")?;
     services.programs = Some(programs.clone());
@@ -50,7 +52,9 @@ fn play(steps: &mut Steps, keep: bool) -> Result<()> {
         .run("Docker Engine", docker::ensure_docker)
         .context("there is no Docker Engine")?;
     let image = steps
-        .run("Runtime image", || runtime_image::ensure_runtime_image(&engine))
+        .run("Runtime image", || {
+            runtime_image::ensure_runtime_image(metadata, &engine)
+        })
         .flatten();
     services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);
     services.engine = Some(engine);
@@ -62,13 +66,15 @@ fn play(steps: &mut Steps, keep: bool) -> Result<()> {
         services.tell(&mut program);
         process::run(&mut program)
     });
-    if keep
-        && played.is_some()
-        && let Some(pid) = services.engine.take().and_then(docker::Engine::keep)
-    {
-        println!(
-            "    the Docker Engine that this run started keeps running: stop it with `kill {pid}` as root"
-        );
+    if keep && played.is_some() {
+        if let Some(image) = services.image.take() {
+            image.keep();
+        }
+        if let Some(pid) = services.engine.take().and_then(docker::Engine::keep) {
+            println!(
+                "    the Docker Engine that this run started keeps running: stop it with `kill {pid}` as root"
+            );
+        }
     }
     played.context("the demo failed: its last line says what is missing")
 }

@@ -173,7 +173,9 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
     };
     if let Some(engine) = &services.engine {
         services.image = steps
-            .run("Runtime image", || runtime_image::ensure_runtime_image(engine))
+            .run("Runtime image", || {
+                runtime_image::ensure_runtime_image(metadata, engine)
+            })
             .flatten();
     }
     services

@@ -1,15 +1,171 @@
-//! The minimal Runtime image that Docker tests and the demo start sandboxes from.
+//! The minimal Runtime image that Docker tests, the demo and the benchmarks start sandboxes from.
+//!
+//! Three steps: the static `oac-runtime` of this checkout; the image around it, built without a container engine by
+//! the program `oac-release-image` of the crate that knows releases; loading it. The base of Debian packages is the
+//! slow part and is kept in the cache.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 
 use super::docker::Engine;
+use crate::process;
+use crate::workspace::{self, Metadata};
 
-/// Builds the static `oac-runtime`, puts it into the minimal image, loads that into `engine` and gives the path of a
-/// JSON file with the image's identities, which `OAC_TEST_RUNTIME_IMAGE` names. `None` while this workspace cannot
-/// build images; the tests that need one then fail and say so.
-pub(crate) fn ensure_runtime_image(engine: &Engine) -> Result<Option<PathBuf>> {
-    let _ = engine.address();
-    Ok(None)
+const PACKAGE: &str = "oac-release";
+const BUILDER: &str = "oac-release-image";
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const STATIC: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
+
+/// An image that the engine holds. One that this run loaded is removed when this is dropped, unless it is kept.
+pub(crate) struct RuntimeImage {
+    record: PathBuf,
+    loaded: Option<Loaded>,
+}
+
+struct Loaded {
+    tag: String,
+    engine: String,
+}
+
+/// What the builder prints, and with `loaded` what `OAC_TEST_RUNTIME_IMAGE` names.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    tag: String,
+    source_commit: String,
+    /// The config digest, by which the classic image store knows the image.
+    image_id: String,
+    /// The manifest digest, by which the containerd store knows it.
+    image_manifest_digest: String,
+    archive: PathBuf,
+    manifest: PathBuf,
+    /// Whether this run loaded it into the engine, which did not hold it before.
+    #[serde(default)]
+    loaded: bool,
+}
+
+impl RuntimeImage {
+    /// The JSON file that `OAC_TEST_RUNTIME_IMAGE` names.
+    pub(crate) fn record(&self) -> &Path {
+        &self.record
+    }
+
+    /// Leaves the image in the engine.
+    pub(crate) fn keep(mut self) {
+        self.loaded = None;
+    }
+}
+
+impl Drop for RuntimeImage {
+    fn drop(&mut self) {
+        let Some(loaded) = self.loaded.take() else { return };
+        // Not through `process`: this must also run after an interruption. It may be gone already.
+        let mut remove = Command::new("docker");
+        remove.args(["-H", &loaded.engine, "image", "rm", &loaded.tag]);
+        let _ = remove
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
+}
+
+/// Builds the image and loads it into `engine`. `None` while this workspace has no builder; what needs an image then
+/// fails and says so.
+pub(crate) fn ensure_runtime_image(metadata: &Metadata, engine: &Engine) -> Result<Option<RuntimeImage>> {
+    if !metadata.has_program(PACKAGE, BUILDER) {
+        return Ok(None);
+    }
+    let runtime = build_runtime(metadata)?;
+    let out = metadata.target_directory.join("xtask/runtime-image");
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let cache = super::cache()?.join("runtime-base");
+    std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let mut builder = process::cargo();
+    builder.args([
+        "run",
+        "--quiet",
+        "-p",
+        PACKAGE,
+        "--bin",
+        BUILDER,
+        "--",
+        "--minimal",
+        "--dirty",
+    ]);
+    builder
+        .args(["--commit", &commit()?])
+        .arg("--runtime")
+        .arg(&runtime)
+        .arg("--cache")
+        .arg(&cache);
+    builder.arg("--out").arg(&out);
+    let text = process::output_of(&mut builder).context("the Runtime image cannot be built")?;
+    let mut record: Record =
+        serde_json::from_str(&text).context("the image builder's answer is not readable")?;
+    record.loaded = load(engine, &record)?;
+    let path = out.join("image.json");
+    std::fs::write(&path, serde_json::to_string_pretty(&record)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let loaded = record.loaded.then(|| Loaded {
+        tag: record.tag,
+        engine: engine.address(),
+    });
+    Ok(Some(RuntimeImage { record: path, loaded }))
+}
+
+/// The program runs in an image without libraries, so it is linked statically: glibc's own static libraries, for the
+/// explicit target, which keeps the flags away from build scripts.
+fn build_runtime(metadata: &Metadata) -> Result<PathBuf> {
+    let mut build = process::cargo();
+    build.args([
+        "build",
+        "--quiet",
+        "--release",
+        "-p",
+        "oac-runtime",
+        "--bins",
+        "--target",
+        TRIPLE,
+    ]);
+    build.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", STATIC);
+    process::run(&mut build).context("oac-runtime does not build as a static program")?;
+    Ok(metadata.target_directory.join(TRIPLE).join("release/oac-runtime"))
+}
+
+/// The commit of the checkout; an unpacked source archive has none and says so with zeros.
+fn commit() -> Result<String> {
+    let root = workspace::root();
+    if !root.join(".git").exists() {
+        return Ok("0".repeat(40));
+    }
+    let mut git = Command::new("git");
+    // The checkout may belong to another account than the one that runs this, root in a container for one.
+    git.arg("-c")
+        .arg(format!("safe.directory={}", root.display()))
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root);
+    Ok(process::capture(&mut git)
+        .context("the checkout's commit is unknown")?
+        .trim()
+        .to_owned())
+}
+
+/// Whether it had to be loaded: an engine knows an image by one of its two digests.
+fn load(engine: &Engine, record: &Record) -> Result<bool> {
+    let address = engine.address();
+    let holds = |digest: &str| {
+        process::succeeds(Command::new("docker").args(["-H", &address, "image", "inspect", digest]))
+    };
+    if holds(&record.image_id) || holds(&record.image_manifest_digest) {
+        return Ok(false);
+    }
+    process::capture(
+        Command::new("docker")
+            .args(["-H", &address, "load", "--quiet", "--input"])
+            .arg(&record.archive),
+    )
+    .context("the Docker Engine does not load the Runtime image")?;
+    Ok(true)
 }

@@ -5,13 +5,15 @@ use std::process::Command;
 
 use super::docker::Engine;
 use super::postgres::Server;
+use super::runtime_image::RuntimeImage;
 
 /// Services and files of one run. Dropping it stops what was started.
 #[derive(Default)]
 pub(crate) struct Services {
+    /// Before the engine: it is removed from it first.
+    pub(crate) image: Option<RuntimeImage>,
     pub(crate) engine: Option<Engine>,
     pub(crate) postgres: Option<Server>,
-    pub(crate) image: Option<PathBuf>,
     pub(crate) programs: Option<PathBuf>,
 }
 
@@ -27,7 +29,7 @@ impl Services {
             command.env("OAC_TEST_POSTGRES", server.url());
         }
         if let Some(image) = &self.image {
-            command.env("OAC_TEST_RUNTIME_IMAGE", image);
+            command.env("OAC_TEST_RUNTIME_IMAGE", image.record());
         }
         if let Some(programs) = &self.programs {
             command.env("OAC_TEST_PROGRAMS", programs);
