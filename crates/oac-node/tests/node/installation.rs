@@ -1,0 +1,125 @@
+//! A node's files, and the node running on them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::http::StatusCode;
+use oac_model::Digest;
+use oac_node::{
+    Opened, RunError,
+    config::Configuration,
+    identity::{IdentityStore, Stored},
+    records::Directory,
+    run,
+};
+use oac_provider::Provider;
+use tokio::{sync::oneshot, task::JoinSet};
+
+use crate::scripted_core::{ScriptedCore, unauthorized};
+
+pub(crate) struct Installation {
+    _temp: tempfile::TempDir,
+    pub(crate) root: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) config: Configuration,
+}
+
+fn document(core_url: &str, seccomp: &str) -> String {
+    let (id, manifest) = ("ab".repeat(32), "cd".repeat(32));
+    format!(
+        r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"{core_url}/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{}","artifacts":{{"image_id":"sha256:{id}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":1,"native":{{"host":"unix:///nonexistent/docker.sock","image":"sha256:{id}","network":"oac-node-1","seccomp_file":"{seccomp}"}}}}"#,
+        "a".repeat(40)
+    )
+}
+
+impl Installation {
+    /// A configuration for `core`, unregistered.
+    pub(crate) fn new(core: &ScriptedCore) -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Directory::create(&temp.path().join("root")).unwrap();
+        root.write("seccomp.json", b"{}").unwrap();
+        let seccomp = root.path().join("seccomp.json").display().to_string();
+        root.write("provider.json", document(&core.url(), &seccomp).as_bytes())
+            .unwrap();
+        let config = Configuration::load(&root.path().join("provider.json")).unwrap();
+        Self {
+            root: root.path().to_owned(),
+            state_dir: root.path().join("node"),
+            config,
+            _temp: temp,
+        }
+    }
+
+    /// A registered node that Core knows.
+    pub(crate) fn registered(core: &ScriptedCore) -> Self {
+        let installation = Self::new(core);
+        let store = IdentityStore::create(&installation.state_dir).unwrap();
+        let stored = Stored::new(&installation.config, Digest::of("host")).unwrap();
+        store.store(&stored).unwrap();
+        *core.script.identity.lock() =
+            Box::new(move |seen| known(&stored, seen.headers.get("authorization")));
+        installation
+    }
+
+    pub(crate) fn stored(&self) -> Stored {
+        oac_node::identity::peek(&self.state_dir).unwrap().unwrap()
+    }
+
+    pub(crate) fn start(&self, provider: Arc<dyn Provider>, operations: usize) -> Running {
+        let opened = Opened::new(&self.config, &self.state_dir).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut task = JoinSet::new();
+        task.spawn(run(opened, provider, operations, || {}, async move {
+            let _ = stopped.await;
+        }));
+        Running { stop, task }
+    }
+}
+
+/// GET identity's answer for the bearer of this node's credential.
+pub(crate) fn known(
+    stored: &Stored,
+    authorization: Option<&axum::http::HeaderValue>,
+) -> (StatusCode, String) {
+    let expected = format!("Bearer {}", stored.credential.expose());
+    if authorization.and_then(|v| v.to_str().ok()) != Some(&expected) {
+        return unauthorized();
+    }
+    (
+        StatusCode::OK,
+        answer(stored, r#","connected":false,"provider_ready":false"#),
+    )
+}
+
+/// The members of an enroll or identity answer.
+pub(crate) fn answer(stored: &Stored, more: &str) -> String {
+    let i = &stored.identity;
+    format!(
+        r#"{{"node_id":"{}","installation_id":"{}","provider":"docker","deployment_generation":{},"specification_digest":"{}","max_active":3,"max_retained":4{more}}}"#,
+        i.node_id, i.installation_id, i.deployment_generation, i.specification_digest
+    )
+}
+
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinSet<Result<(), RunError>>,
+}
+
+impl Running {
+    /// The end of a node that ends by itself.
+    pub(crate) async fn ended(mut self) -> Result<(), RunError> {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(30), self.task.join_next());
+        ended.await.expect("the node goes on").unwrap().unwrap()
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), RunError> {
+        let Self { stop, task } = self;
+        stop.send(()).unwrap();
+        let (never, _) = oneshot::channel();
+        Self { stop: never, task }.ended().await
+    }
+
+    /// Ends the node as a kill would: nothing is closed, nothing is written.
+    pub(crate) async fn kill(mut self) {
+        self.task.shutdown().await;
+    }
+}

@@ -1,0 +1,10 @@
+//! The node in process, against a scripted Core on a real socket and a scripted provider.
+
+mod connection;
+mod installation;
+mod program;
+mod provider;
+mod registration;
+mod requests;
+mod scripted_core;
+mod shapes;

@@ -1,0 +1,189 @@
+//! The program itself, as a process of the service account.
+
+use std::{
+    os::unix::{fs::chown, process::CommandExt},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use axum::http::StatusCode;
+
+use crate::{
+    installation::Installation,
+    scripted_core::{ScriptedCore, envelope, unauthorized},
+};
+
+/// Any account but root.
+const ACCOUNT: u32 = 65532;
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oac-node"));
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn give(path: &Path) {
+    chown(path, Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path());
+        }
+    }
+}
+
+/// The program as an account that is not root, which owns the installation.
+fn as_account(installation: Option<&Installation>) -> Command {
+    let mut command = program();
+    if is_root() {
+        command.uid(ACCOUNT).gid(ACCOUNT);
+        if let Some(installation) = installation {
+            give(installation.root.parent().unwrap());
+        }
+    }
+    command
+}
+
+fn run_of(installation: &Installation) -> Command {
+    let mut command = as_account(Some(installation));
+    command
+        .args(["run", "--config"])
+        .arg(installation.root.join("provider.json"))
+        .arg("--state-dir")
+        .arg(&installation.state_dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+async fn output(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[tokio::test]
+async fn protocol_version_prints_one_and_what_is_not_built_refuses_in_one_line() {
+    let mut version = as_account(None);
+    version.arg("protocol-version");
+    let version = output(version).await;
+    assert_eq!(
+        (version.status.code(), version.stdout.as_slice()),
+        (Some(0), b"1\n".as_slice())
+    );
+    let refusals: [&[&str]; 3] = [
+        &["generation", "prepare", "--root", "/r"],
+        &["rebind-host", "--config", "/c", "--state-dir", "/s", "--yes"],
+        &[
+            "run",
+            "--config",
+            "/c",
+            "--state-dir",
+            "/s",
+            "--metrics-listen",
+            "127.0.0.1:0",
+        ],
+    ];
+    for arguments in refusals {
+        let mut command = as_account(None);
+        command.args(arguments);
+        let refused = output(command).await;
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        assert!(said(&refused).contains("not built yet"), "{}", said(&refused));
+        assert_eq!(said(&refused).lines().count(), 1);
+    }
+    let mut extra = as_account(None);
+    extra.args(["protocol-version", "extra"]);
+    assert_eq!(output(extra).await.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn every_command_refuses_root() {
+    if !is_root() {
+        // Only root can be refused as root; any other account proves the opposite above.
+        return;
+    }
+    let mut command = program();
+    command.arg("protocol-version");
+    let refused = output(command).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("does not run as root"));
+    assert!(refused.stdout.is_empty());
+}
+
+// req: P-016, P-017
+// inv: INV-N36, INV-P22
+#[tokio::test]
+async fn the_exit_status_is_78_exactly_when_core_answered_401() {
+    let core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let secret = installation.stored().credential.expose().to_owned();
+    let rows = [
+        (unauthorized(), 78),
+        ((StatusCode::UNAUTHORIZED, "a proxy".to_owned()), 1),
+        ((StatusCode::FORBIDDEN, envelope("invalid_node_credential")), 1),
+        ((StatusCode::SERVICE_UNAVAILABLE, envelope("core_standby")), 1),
+    ];
+    for ((status, body), expected) in rows {
+        *core.script.identity.lock() = Box::new(move |_| (status, body.clone()));
+        let ended = output(run_of(&installation)).await;
+        assert_eq!(ended.status.code(), Some(expected), "{status}: {}", said(&ended));
+        assert!(!said(&ended).contains(&secret));
+    }
+}
+
+// req: G-129
+#[tokio::test]
+async fn a_sigterm_closes_the_connection_and_exits_0() {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let mut child = run_of(&installation).spawn().unwrap();
+    let (link, hello) = core.greet().await;
+    assert!(!hello.health.provider_ready, "there is no engine at that path");
+    let pid = rustix::process::Pid::from_child(&child);
+    let listening = listening_sockets(child.id());
+    assert_eq!(listening, Some(0), "the node opens no port");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    link.closed().await;
+    let status = tokio::task::spawn_blocking(move || child.wait().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+/// TCP sockets in state LISTEN that the process holds.
+fn listening_sockets(pid: u32) -> Option<usize> {
+    let held: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .ok()?
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+        .filter_map(|target| {
+            Some(
+                target
+                    .to_str()?
+                    .strip_prefix("socket:[")?
+                    .strip_suffix(']')?
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let mut listening = 0;
+    for table in ["tcp", "tcp6"] {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok()?;
+        listening += text
+            .lines()
+            .skip(1)
+            .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+            .filter(|f| {
+                f.get(3) == Some(&"0A") && f.get(9).is_some_and(|inode| held.iter().any(|h| h == inode))
+            })
+            .count();
+    }
+    Some(listening)
+}
