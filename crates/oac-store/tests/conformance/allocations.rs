@@ -1,0 +1,71 @@
+use oac_model::AllocationState;
+use oac_store::StoreError;
+
+use crate::world::World;
+
+pub(crate) async fn a_write_on_an_old_revision_changes_nothing(world: World) {
+    let mut first = world.allocation().await;
+    let mut second = first.clone();
+    let tx = world.begin().await;
+    first.state = AllocationState::Creating;
+    tx.save_allocation(&mut first).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(first.revision, second.revision + 1);
+
+    let tx = world.begin().await;
+    second.state = AllocationState::CleanupPending;
+    let refused = tx.save_allocation(&mut second).await;
+    assert!(
+        matches!(refused, Err(StoreError::Revision { allocation_id }) if allocation_id == first.id),
+        "{refused:?}"
+    );
+    drop(tx);
+    let read = world.store.single();
+    assert_eq!(read.allocation(first.id).await.unwrap(), Some(first.clone()));
+    assert_eq!(
+        read.latest_allocation(first.session_id).await.unwrap(),
+        Some(first.clone())
+    );
+    let by_placement = read.allocation_of_placement(first.placement_id).await.unwrap();
+    assert_eq!(by_placement, Some(first));
+}
+
+pub(crate) async fn pages_of_a_state_name_each_allocation_once(world: World) {
+    let generation = world.generation(2).await;
+    let node = world.node(generation, 10, 10).await;
+    let project = world.project().await;
+    let mut ids = Vec::new();
+    for n in 0..7 {
+        let session = world.session(project).await;
+        let mut allocation = world.allocation_on(node, generation, &session).await;
+        if n < 5 {
+            ids.push(allocation.id);
+        } else {
+            let tx = world.begin().await;
+            allocation.state = AllocationState::Released;
+            allocation.released_at = Some(tx.now());
+            tx.save_allocation(&mut allocation).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    ids.sort();
+    let read = world.store.read().await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let page = read
+            .allocations_in_state(AllocationState::Reserved, seen.last().copied(), 2)
+            .await
+            .unwrap();
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() <= 2);
+        seen.extend(page.iter().map(|a| a.id));
+    }
+    assert_eq!(seen, ids);
+    assert_eq!(
+        read.unreleased_allocations(Some(ids[2]), 32).await.unwrap().len(),
+        2
+    );
+    assert_eq!(read.allocations_of_node(node, None, 32).await.unwrap().len(), 5);
+}
