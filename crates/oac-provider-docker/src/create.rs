@@ -15,6 +15,8 @@
 //! | 10 info | the same | settled | settled, running | the same | `exists` |
 //! | 11 answered | the same | settled | settled, running | the same | `exists` |
 //!
+//! Step 8 is left out for an image that ships these directories.
+//!
 //! A row's engine call may also still be under way when the node dies: its effect then appears later, and each answer
 //! is that of the row above until it does. Under a tombstone it is never settled: `info` is `unconfirmed` until a
 //! further kill or the next sweep has removed it (INV-V11).
@@ -32,6 +34,7 @@ use crate::{
     decide::settled_absent,
     engine::{Body, EngineError},
     inventory::{Container, Inventory, Volume},
+    options::Image,
     provider::{Entered, Inner, blocking, cause, inventory_failure, unconfirmed},
 };
 
@@ -73,9 +76,13 @@ impl Inner {
             Err(Refusal::Definite(failure)) => return Err(self.made_nothing(&mut entered, failure).await),
             Err(Refusal::Other(failure)) => return Err(failure.into()),
         };
-        self.verify(&mut entered, &container).await?;
+        let image = self.verify(&mut entered, &container).await?;
 
-        for (path, archive) in [("/home", home), ("/environment", environment)] {
+        let mut uploads = vec![("/home", home)];
+        if !image.ships_environment() {
+            uploads.push(("/environment", environment));
+        }
+        for (path, archive) in uploads {
             let call = format!("/containers/{}/archive?path={path}", container.id);
             let body = Some(Body::Tar(archive));
             entered
@@ -178,12 +185,12 @@ impl Inner {
     }
 
     /// Step 6. A pure mismatch settles: the native create is over, and nothing follows it.
-    async fn verify(&self, entered: &mut Entered, container: &Container) -> Result<(), CreateFailure> {
+    async fn verify(&self, entered: &mut Entered, container: &Container) -> Result<Image, CreateFailure> {
         let image = self.image(&mut entered.session).await.map_err(unconfirmed)?;
         let image = image.ok_or_else(|| Failure::Unconfirmed(Cause::new("the image is gone")))?;
         let wrong = self.options.mismatches(container, &image, &entered.names);
         if wrong.is_empty() {
-            return Ok(());
+            return Ok(image);
         }
         let receipt = entered.receipt.clone().ok_or_else(|| {
             Failure::Unconfirmed(Cause::new("create has no receipt, which its first step made"))

@@ -179,3 +179,6 @@ impl Facts<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,10 @@ use oac_model::{ImageDigest, Resources};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{inventory::Container, names::Names};
+use crate::{
+    inventory::Container,
+    names::{Labels, Names},
+};
 
 const USER: &str = "1000:1000";
 const WORKING_DIRECTORY: &str = "/environment/workspace";
@@ -18,6 +21,10 @@ const PIDS_LIMIT: i64 = 128;
 const TMPFS_PATH: &str = "/tmp";
 const TMPFS_OPTIONS: &str = "rw,nosuid,nodev,size=128m";
 const RESTART_POLICY: &str = "unless-stopped";
+/// An image with this label and value ships `/environment/{workspace,initialization,packages}`, 0700 and owned by
+/// 1000:1000. The engine copies them into the new volume, owners and all (docs/decisions/0002).
+const LAYOUT_LABEL: &str = "io.oac.layout";
+const LAYOUT: &str = "1";
 const NANOS_PER_CPU: i64 = 1_000_000_000;
 
 /// The options that a generation fixes for all its containers.
@@ -44,6 +51,18 @@ pub(crate) struct Image {
 struct ImageConfig {
     #[serde(default)]
     env: Option<Vec<String>>,
+    #[serde(default)]
+    labels: Option<Labels>,
+}
+
+impl Image {
+    /// Whether the image ships the directories of `/environment`, so that they need no upload.
+    pub(crate) fn ships_environment(&self) -> bool {
+        let labels = self.config.as_ref().and_then(|c| c.labels.as_ref());
+        labels
+            .and_then(|l| l.get(LAYOUT_LABEL))
+            .is_some_and(|l| l == LAYOUT)
+    }
 }
 
 impl Options {

@@ -14,7 +14,7 @@ async fn v01_declarations_are_complete_and_well_formed() {
     proves("V01").await;
 }
 
-// inv: INV-V1
+// inv: INV-V1, INV-V10, INV-V14
 #[tokio::test]
 async fn v02_unsupported_operations_are_refused_without_a_native_call() {
     proves("V02").await;
@@ -152,7 +152,7 @@ async fn v34_the_link_credential_is_shown_nowhere() {
     proves("V34").await;
 }
 
-// inv: INV-V25, INV-V4, INV-N40
+// inv: INV-V4, INV-V25, INV-N40
 #[tokio::test]
 async fn v37_on_another_host_nothing_is_done_and_nothing_lost() {
     proves("V37").await;

@@ -6,7 +6,12 @@ use http::Method;
 use oac_provider::suite::World;
 use oac_wire::shapes::{Command, CommandResult};
 
-use crate::world::DockerWorld;
+use crate::{
+    create_kill_points::{Engine, die_in_create, die_in_kill},
+    image::Variant,
+    tap::Fault,
+    world::DockerWorld,
+};
 
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
@@ -116,9 +121,84 @@ async fn a_runtime_that_crashes_comes_back_with_its_files() {
     );
 }
 
+#[tokio::test]
+async fn the_directories_that_an_image_ships_are_the_runtimes_own() {
+    let world = DockerWorld::real_with(Variant::ShipsEnvironment).await;
+    let b = world.bootstrap();
+    world.provider().create(&b, later()).await.unwrap();
+    let uploads = world.tap.calls().iter().filter(|c| c.starts_with("PUT ")).count();
+    assert_eq!(uploads, 1);
+    let names = ["workspace", "initialization", "packages"].map(|n| format!("/environment/{n}"));
+    let args: Vec<&str> = std::iter::once("look")
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    let text = String::from_utf8(run(&world, &b.reference, &args).await.stdout.0).unwrap();
+    for name in &names {
+        let line = format!("{name} 700 1000:1000");
+        assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
+    }
+    assert_eq!(
+        run(&world, &b.reference, &["write", "/workspace/x", "x"])
+            .await
+            .exit_code,
+        0
+    );
+}
+
+// inv: INV-V19
+#[tokio::test]
+async fn v35_public_reaches_the_host_and_no_other_sandbox() {
+    let world = DockerWorld::real().await;
+    let (a, b) = (world.bootstrap(), world.bootstrap());
+    world.provider().create(&a, later()).await.unwrap();
+    let other = world.provider().create(&b, later()).await.unwrap();
+    let network = world
+        .engine_call(Method::GET, &format!("/networks/{}", world.network()), None)
+        .await
+        .1;
+    let gateway = network["IPAM"]["Config"][0]["Gateway"].as_str().unwrap();
+    let listener = tokio::net::TcpListener::bind((gateway, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    assert_eq!(
+        run(&world, &a.reference, &["connect", &address]).await.exit_code,
+        0
+    );
+    let path = format!("/containers/{}/json", other.provider_id);
+    let container = world.engine_call(Method::GET, &path, None).await.1;
+    let networks = &container["NetworkSettings"]["Networks"];
+    let address = networks[world.network()]["IPAddress"].as_str().unwrap();
+    let beside = run(&world, &b.reference, &["connect", "127.0.0.1:7777"]).await;
+    assert_eq!(beside.exit_code, 0, "the other sandbox listens");
+    let across = run(&world, &a.reference, &["connect", &format!("{address}:7777")]).await;
+    assert_eq!(across.exit_code, 1, "a sandbox reached another one");
+}
+
 // req: G-268
 #[tokio::test]
 async fn the_probe_succeeds_on_a_working_engine() {
     let world = DockerWorld::real().await;
     world.provider().probe(later()).await.unwrap();
+}
+
+// req: G-258, G-268
+#[tokio::test]
+async fn the_probe_names_a_missing_image_on_a_working_engine() {
+    let world = DockerWorld::real().await;
+    let image = world.image.to_string();
+    let missing = move |_: &Method, path: &str| path.contains(&image);
+    world.tap.always(Box::new(missing), Fault::Refuse(404));
+    let error = world.provider().probe(later()).await.unwrap_err();
+    assert_eq!(error.code, oac_model::DiagnosticCode::RuntimeImageUnavailable);
+}
+
+// inv: INV-V3, INV-V7, INV-V9
+#[tokio::test]
+async fn a_node_killed_around_any_effect_of_create_answers_as_the_table_says() {
+    die_in_create(Engine::Real).await;
+}
+
+// inv: INV-V5, INV-V9
+#[tokio::test]
+async fn a_node_killed_around_any_effect_of_kill_has_no_tombstone_and_kills_again() {
+    die_in_kill(Engine::Real).await;
 }

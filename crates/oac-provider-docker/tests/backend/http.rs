@@ -8,31 +8,40 @@ use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Serves `handle` on `socket` until the runtime ends. An error closes the connection without an answer.
-pub(crate) fn serve<F, R, E>(socket: &Path, handle: F)
+/// Serves `handle` on `socket` until the runtime ends; a value sent to the result ends all connections. An error closes the connection without an answer.
+pub(crate) fn serve<F, R, E>(socket: &Path, handle: F) -> watch::Sender<()>
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<Answer, E>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
     let listener = UnixListener::bind(socket).unwrap();
+    let cut = watch::Sender::new(());
+    let cuts = cut.clone();
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let handle = handle.clone();
+            let mut cut = cuts.subscribe();
             tokio::spawn(async move {
-                let service = service_fn(&handle);
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .with_upgrades()
-                    .await;
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service_fn(&handle))
+                    .with_upgrades();
+                tokio::select! {
+                    _ = connection => {}
+                    _ = cut.changed() => {}
+                }
             });
         }
     });
+    cut
 }
 
 /// Sends one request on a connection of its own; the response, not yet read.

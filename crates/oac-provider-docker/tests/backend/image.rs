@@ -10,6 +10,14 @@ use crate::http::call;
 const SOURCE: &str = include_str!("sandbox_tool.rs");
 pub(crate) const TOOL: &str = "/usr/local/bin/tool";
 
+/// What the image ships beside the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    Plain,
+    /// The directories of `/environment`, and the label that says so.
+    ShipsEnvironment,
+}
+
 /// Holds a lock between the test processes.
 struct Lock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
 
@@ -53,19 +61,24 @@ pub(crate) fn tool() -> PathBuf {
 }
 
 /// The image in the real engine, imported where it is missing. It stays for the next test; its tag names it.
-pub(crate) async fn ensure(socket: &std::path::Path) -> ImageDigest {
+pub(crate) async fn ensure(socket: &std::path::Path, variant: Variant) -> ImageDigest {
     let program = std::fs::read(tool()).unwrap();
-    let tag = Digest::of(&program).to_string()[..16].to_owned();
+    let (suffix, label) = match variant {
+        Variant::Plain => ("", ""),
+        Variant::ShipsEnvironment => ("-layout", "&changes=LABEL%20io.oac.layout%3D1"),
+    };
+    let tag = format!("{}{suffix}", &Digest::of(&program).to_string()[..16]);
     let _lock = lock("sandbox-image.lock");
     let path = format!("/images/oac-test-docker:{tag}/json");
     let (status, image) = call(socket, Method::GET, &path, None).await;
     let image = if status.is_success() {
         image
     } else {
-        let query = format!("fromSrc=-&repo=oac-test-docker&tag={tag}&changes=LABEL%20io.oac.test%3Ddocker");
+        let query =
+            format!("fromSrc=-&repo=oac-test-docker&tag={tag}&changes=LABEL%20io.oac.test%3Ddocker{label}");
         let request = http::Request::post(format!("/v1.41/images/create?{query}"))
             .header("host", "docker")
-            .body(http_body_util::Full::new(archive(&program).into()))
+            .body(http_body_util::Full::new(archive(&program, variant).into()))
             .unwrap();
         let response = crate::http::send(socket, request).await.unwrap();
         assert!(response.status().is_success(), "{}", response.status());
@@ -76,7 +89,7 @@ pub(crate) async fn ensure(socket: &std::path::Path) -> ImageDigest {
 }
 
 /// A root file system as the Runtime image has it, as far as the provider relies on it.
-fn archive(program: &[u8]) -> Vec<u8> {
+fn archive(program: &[u8], variant: Variant) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let header = |kind, mode, size| {
         let mut header = tar::Header::new_gnu();
@@ -100,6 +113,15 @@ fn archive(program: &[u8]) -> Vec<u8> {
     for directory in directories {
         let mut h = header(tar::EntryType::Directory, 0o755, 0);
         builder.append_data(&mut h, directory, &[][..]).unwrap();
+    }
+    if variant == Variant::ShipsEnvironment {
+        for directory in ["workspace", "initialization", "packages"] {
+            let mut h = header(tar::EntryType::Directory, 0o700, 0);
+            h.set_uid(1000);
+            h.set_gid(1000);
+            let path = format!("environment/{directory}");
+            builder.append_data(&mut h, path, &[][..]).unwrap();
+        }
     }
     let mut h = header(tar::EntryType::Symlink, 0o777, 0);
     builder

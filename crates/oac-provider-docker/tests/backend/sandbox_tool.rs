@@ -40,11 +40,24 @@ fn main() {
                 println!("status {line}");
             }
         }
+        // `connect <address>` exits 0 when a TCP connection is made within two seconds.
+        Some("connect") => {
+            let address = args[2].parse().unwrap();
+            let limit = std::time::Duration::from_secs(2);
+            let made = std::net::TcpStream::connect_timeout(&address, limit).is_ok();
+            std::process::exit(if made { 0 } else { 1 });
+        }
         Some("read") => print!("{}", std::fs::read_to_string(&args[2]).unwrap()),
         Some("write") => std::fs::write(&args[2], &args[3]).unwrap(),
-        // As oac-runtime, and for `wait`.
-        _ => loop {
-            std::thread::park();
-        },
+        // As oac-runtime, which also listens, so that others may try to reach it; and for `wait`.
+        _ => {
+            let listener = std::net::TcpListener::bind("0.0.0.0:7777");
+            loop {
+                match &listener {
+                    Ok(listener) => drop(listener.accept()),
+                    Err(_) => std::thread::park(),
+                }
+            }
+        }
     }
 }

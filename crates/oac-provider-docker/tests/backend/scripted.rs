@@ -240,3 +240,72 @@ async fn a_held_operation_does_not_delay_another_reference() {
             .create_settled
     );
 }
+
+// inv: INV-V25
+#[tokio::test]
+async fn an_engine_that_is_replaced_while_the_node_runs_is_another_host() {
+    let world = DockerWorld::scripted().await;
+    let b = world.bootstrap();
+    world.provider().create(&b, later()).await.unwrap();
+    let engine = world.scripted.as_ref().unwrap().world.clone();
+    engine.lock().info["ID"] = "ANOTHER".into();
+    world.tap.cut().await;
+    let calls = world.calls();
+    assert!(matches!(
+        world.provider().kill(&b.reference, later()).await,
+        Err(Failure::Unconfirmed(_))
+    ));
+    let fresh = world.bootstrap();
+    let failed = world.provider().create(&fresh, later()).await.unwrap_err();
+    assert!(matches!(failed.failure, Failure::Unconfirmed(_)));
+    assert_eq!(world.calls(), calls);
+    assert_eq!(
+        world.provider().sweep().await.unwrap(),
+        oac_provider::SweepReport::default()
+    );
+    assert_eq!(world.calls(), calls);
+    engine.lock().info["ID"] = "SCRIPTED".into();
+    world.tap.cut().await;
+    world.provider().kill(&b.reference, later()).await.unwrap();
+}
+
+// inv: INV-V4
+#[tokio::test]
+async fn an_engine_restart_interrupts_the_sixty_seconds() {
+    let world = DockerWorld::scripted().await;
+    let b = world.bootstrap();
+    world.provider().create(&b, later()).await.unwrap();
+    world.arrange(Arrange::RemoveCompute(b.reference)).await;
+    world.arrange(Arrange::Reboot).await;
+    world.arrange(Arrange::Steady).await;
+    world.tap.cut().await;
+    assert!(matches!(
+        world.provider().info(&b.reference, later()).await,
+        Err(Failure::Unconfirmed(_))
+    ));
+    world.arrange(Arrange::Steady).await;
+    assert!(
+        world
+            .provider()
+            .info(&b.reference, later())
+            .await
+            .unwrap()
+            .compute_lost
+    );
+}
+
+#[tokio::test]
+async fn an_image_that_ships_the_environment_needs_one_upload() {
+    let world = DockerWorld::scripted().await;
+    let engine = world.scripted.as_ref().unwrap().world.clone();
+    for image in engine.lock().images.values_mut() {
+        image["Config"]["Labels"] = serde_json::json!({"io.oac.layout": "1"});
+    }
+    let b = world.bootstrap();
+    world.provider().create(&b, later()).await.unwrap();
+    let uploads = engine.lock().uploads.clone();
+    assert_eq!(
+        uploads.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(),
+        ["/home"]
+    );
+}

@@ -114,7 +114,7 @@ impl ScriptedEngine {
                     .containers
                     .values()
                     .filter(|c| has(&c["Config"]["Labels"], &wanted))
-                    .map(|c| json!({"Id": c["Id"], "Labels": c["Config"]["Labels"]}))
+                    .map(|c| json!({"Id": c["Id"], "Labels": c["Config"]["Labels"], "State": c["State"]["Status"]}))
                     .collect();
                 answer(200, json!(all))
             }

@@ -52,6 +52,7 @@ pub(crate) struct Tap {
     state: Arc<Mutex<State>>,
     held: watch::Sender<bool>,
     reached: watch::Sender<bool>,
+    connections: Option<watch::Sender<()>>,
 }
 
 pub(crate) fn is_step(step: Step) -> Matches {
@@ -67,18 +68,20 @@ pub(crate) fn is_step(step: Step) -> Matches {
 
 impl Tap {
     pub(crate) fn new(socket: PathBuf, upstream: PathBuf) -> Self {
-        let tap = Self {
+        let mut tap = Self {
             socket: socket.clone(),
             upstream,
             state: Arc::default(),
             held: watch::Sender::new(true),
             reached: watch::Sender::new(false),
+            connections: None,
         };
         let service = tap.clone();
-        serve(&socket, move |request| {
+        let connections = serve(&socket, move |request| {
             let tap = service.clone();
             async move { tap.pass(request).await }
         });
+        tap.connections = Some(connections);
         tap
     }
 
@@ -101,6 +104,17 @@ impl Tap {
 
     pub(crate) fn clear(&self) {
         self.state.lock().rules.clear();
+    }
+
+    /// Ends all connections, as an engine that restarts does.
+    pub(crate) async fn cut(&self) {
+        let connections = self.connections.as_ref().unwrap();
+        connections.send_replace(());
+        // The connections' tasks end, and their closing reaches the provider's side.
+        while connections.receiver_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 
     /// Resolves when a call is held.

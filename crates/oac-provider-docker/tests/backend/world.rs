@@ -92,8 +92,12 @@ impl DockerWorld {
     }
 
     pub(crate) async fn real() -> Self {
+        Self::real_with(image::Variant::Plain).await
+    }
+
+    pub(crate) async fn real_with(variant: image::Variant) -> Self {
         let engine = real_engine();
-        let image = image::ensure(&engine).await;
+        let image = image::ensure(&engine, variant).await;
         let network = format!("oac-test-{}", &InstallationId::random().to_string()[..8]);
         let body = json!({
             "Name": network, "CheckDuplicate": true, "Labels": {"io.oac.test": "docker"},
@@ -170,6 +174,31 @@ impl DockerWorld {
             "io.oac.environment": r.environment_id.to_string(),
             "io.oac.allocation": r.allocation_id.to_string(),
         })
+    }
+
+    /// What stands natively of this installation: containers, whether one runs, volumes.
+    pub(crate) async fn standing(&self) -> (usize, bool, usize) {
+        let filter = format!(
+            "filters=%7B%22label%22%3A%5B%22io.oac.installation%3D{}%22%5D%7D",
+            self.installation
+        );
+        let path = format!("/containers/json?all=true&{filter}");
+        let containers = self.engine_call(Method::GET, &path, None).await.1;
+        let containers = containers.as_array().unwrap();
+        let volumes = self
+            .engine_call(Method::GET, &format!("/volumes?{filter}"), None)
+            .await
+            .1;
+        let running = containers.iter().any(|c| c["State"] == "running");
+        (
+            containers.len(),
+            running,
+            volumes["Volumes"].as_array().map_or(0, Vec::len),
+        )
+    }
+
+    pub(crate) fn network(&self) -> &str {
+        &self.network
     }
 
     pub(crate) async fn engine_call(

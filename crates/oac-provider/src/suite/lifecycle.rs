@@ -22,7 +22,13 @@ pub(super) async fn declarations_are_well_formed(world: &dyn World) -> Outcome {
 }
 
 pub(super) async fn unsupported_makes_no_call(world: &dyn World) -> Outcome {
+    let (b, made) = created(world).await;
     refuses_unsupported(world).await;
+    assert_eq!(
+        info(world, &b.reference).await.unwrap(),
+        made,
+        "a refusal touched a sandbox"
+    );
     Outcome::Proven
 }
 
@@ -85,24 +91,28 @@ pub(super) async fn refuses_unsupported(world: &dyn World) {
             Operation::ResumeCompute => provider.resume_compute(&r, &first, by).await.map(drop),
             Operation::CommandCompute => provider.command_compute(&r, &first, &command, by).await.map(drop),
             Operation::Suspend => {
-                let s = Suspend {
+                let mut s = Suspend {
                     reference: r,
                     operation_id: OperationId::random(),
                     source: first.clone(),
                     retained: None.into(),
-                    reconcile_only: false,
+                    reconcile_only: true,
                 };
+                check(operation, provider.suspend(&s, by).await.map(drop));
+                s.reconcile_only = false;
                 provider.suspend(&s, by).await.map(drop)
             }
             Operation::Resume => {
-                let s = Resume {
+                let mut s = Resume {
                     reference: r,
                     operation_id: OperationId::random(),
                     retained: kept.clone(),
                     target: compute(1, Some(kept.clone())),
-                    reconcile_only: false,
+                    reconcile_only: true,
                     workspace: None.into(),
                 };
+                check(operation, provider.resume(&s, by).await.map(drop));
+                s.reconcile_only = false;
                 provider.resume(&s, by).await.map(drop)
             }
             Operation::DeleteRetained => provider.delete_retained(&r, &kept, by).await,
