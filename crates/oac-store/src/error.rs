@@ -60,7 +60,8 @@ impl From<DbErr> for StoreError {
     }
 }
 
-/// PostgreSQL: serialization failure, deadlock, lock not available. SQLite: busy or locked.
+/// PostgreSQL: serialization failure, deadlock, lock not available, statement or idle transaction ended by its limit.
+/// SQLite: busy or locked.
 fn is_busy(error: &DbErr) -> bool {
     match error {
         DbErr::ConnectionAcquire(_) => true,
@@ -69,7 +70,7 @@ fn is_busy(error: &DbErr) -> bool {
         | DbErr::Conn(RuntimeErr::SqlxError(e)) => match e.as_database_error() {
             Some(e) => matches!(
                 e.code().as_deref(),
-                Some("40001" | "40P01" | "55P03" | "5" | "6" | "261" | "262" | "517")
+                Some("40001" | "40P01" | "55P03" | "57014" | "25P03" | "5" | "6" | "261" | "262" | "517")
             ),
             None => matches!(**e, sqlx::Error::PoolTimedOut),
         },

@@ -29,9 +29,13 @@ impl FromStr for Database {
     fn from_str(text: &str) -> Result<Self, OpenError> {
         let url = url::Url::parse(text).map_err(|_| OpenError::Url)?;
         match url.scheme() {
-            "sqlite" if url.host().is_none() && url.query().is_none() && url.path().len() > 1 => {
-                Ok(Self::Sqlite(PathBuf::from(&text["sqlite://".len()..])))
-            }
+            "sqlite" => match text.strip_prefix("sqlite://") {
+                // Taken literally, as the shell would spell the path.
+                Some(path) if path.starts_with('/') && !path.ends_with('/') && url.query().is_none() => {
+                    Ok(Self::Sqlite(PathBuf::from(path)))
+                }
+                _ => Err(OpenError::Url),
+            },
             "postgres" | "postgresql" => {
                 let in_query = url.query_pairs().any(|(name, _)| name == "password");
                 if url.password().is_some() || in_query {
@@ -256,4 +260,44 @@ fn session_settings() -> Vec<(&'static str, String)> {
         ("tcp_keepalives_count", count.to_string()),
         ("tcp_user_timeout", ((idle + interval * count) * 1000).to_string()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_absolute_file_or_a_server_without_password_is_a_database() {
+        let sqlite: Database = "sqlite:///var/lib/oac-core/core.db".parse().unwrap();
+        assert_eq!(sqlite, Database::Sqlite("/var/lib/oac-core/core.db".into()));
+        for server in [
+            "postgres://core@db.example/core",
+            "postgresql://core@10.0.0.1:5433/core",
+        ] {
+            let database: Database = server.parse().unwrap();
+            assert_eq!(database, Database::Postgres(server.to_owned()));
+        }
+        for refused in [
+            "",
+            "core.db",
+            "sqlite://relative.db",
+            "sqlite::memory:",
+            "sqlite:///",
+            "sqlite:///a.db?mode=ro",
+            "mysql://core@db/core",
+        ] {
+            assert!(
+                matches!(refused.parse::<Database>(), Err(OpenError::Url)),
+                "{refused}"
+            );
+        }
+        for secret in [
+            "postgres://core:hunter2@db/core",
+            "postgres://core@db/core?password=hunter2",
+        ] {
+            let error = secret.parse::<Database>().unwrap_err();
+            assert!(matches!(error, OpenError::PasswordInUrl));
+            assert!(!error.to_string().contains("hunter2"));
+        }
+    }
 }
