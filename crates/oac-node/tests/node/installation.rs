@@ -23,10 +23,19 @@ pub(crate) struct Installation {
     pub(crate) config: Configuration,
 }
 
-fn document(core_url: &str, seccomp: &str) -> String {
-    let (id, manifest) = ("ab".repeat(32), "cd".repeat(32));
+/// The engine a configuration names.
+pub(crate) struct Backend {
+    pub(crate) host: String,
+    /// 64 hex digits.
+    pub(crate) image: String,
+    pub(crate) network: String,
+}
+
+fn document(core_url: &str, seccomp: &str, backend: &Backend) -> String {
+    let Backend { host, image, network } = backend;
+    let manifest = "cd".repeat(32);
     format!(
-        r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"{core_url}/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{}","artifacts":{{"image_id":"sha256:{id}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":1,"native":{{"host":"unix:///nonexistent/docker.sock","image":"sha256:{id}","network":"oac-node-1","seccomp_file":"{seccomp}"}}}}"#,
+        r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"{core_url}/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{}","artifacts":{{"image_id":"sha256:{image}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":1,"native":{{"host":"{host}","image":"sha256:{image}","network":"{network}","seccomp_file":"{seccomp}"}}}}"#,
         "a".repeat(40)
     )
 }
@@ -34,12 +43,25 @@ fn document(core_url: &str, seccomp: &str) -> String {
 impl Installation {
     /// A configuration for `core`, unregistered.
     pub(crate) fn new(core: &ScriptedCore) -> Self {
+        let nowhere = Backend {
+            host: "unix:///nonexistent/docker.sock".into(),
+            image: "ab".repeat(32),
+            network: "oac-node-1".into(),
+        };
+        Self::on(core, &nowhere)
+    }
+
+    /// A configuration for `core` and a backend, unregistered.
+    pub(crate) fn on(core: &ScriptedCore, backend: &Backend) -> Self {
         let temp = tempfile::tempdir().unwrap();
         let root = Directory::create(&temp.path().join("root")).unwrap();
         root.write("seccomp.json", b"{}").unwrap();
         let seccomp = root.path().join("seccomp.json").display().to_string();
-        root.write("provider.json", document(&core.url(), &seccomp).as_bytes())
-            .unwrap();
+        root.write(
+            "provider.json",
+            document(&core.url(), &seccomp, backend).as_bytes(),
+        )
+        .unwrap();
         let config = Configuration::load(&root.path().join("provider.json")).unwrap();
         Self {
             root: root.path().to_owned(),

@@ -1,6 +1,7 @@
 //! The node in process, against a scripted Core on a real socket and a scripted provider.
 
 mod connection;
+mod docker;
 mod installation;
 mod program;
 mod provider;

@@ -14,19 +14,19 @@ use crate::{
 };
 
 /// Any account but root.
-const ACCOUNT: u32 = 65532;
+pub(crate) const ACCOUNT: u32 = 65532;
 
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oac-node"));
     command.env_clear().stdin(Stdio::null());
     command
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn give(path: &Path) {
+pub(crate) fn give(path: &Path) {
     chown(path, Some(ACCOUNT), Some(ACCOUNT)).unwrap();
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
@@ -59,13 +59,13 @@ fn run_of(installation: &Installation) -> Command {
     command
 }
 
-async fn output(mut command: Command) -> Output {
+pub(crate) async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap())
         .await
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

@@ -9,7 +9,7 @@ use crate::{
     scripted_core::{ScriptedCore, envelope, unauthorized},
 };
 
-const TOKEN: &str = "an-enrollment-token";
+pub(crate) const TOKEN: &str = "an-enrollment-token";
 
 async fn attempt(installation: &Installation) -> Result<Identity, RegisterError> {
     attempt_with(installation, scripted().0, "host").await
