@@ -55,12 +55,10 @@ impl Inner {
         let path = format!("/containers/{}/stats?stream=false&one-shot=true", container.id);
         let stats = session.get::<Stats>(&path).await.map_err(unavailable)?;
         let stats = stats.ok_or(Failure::RuntimeNotRunning)?;
-        let observed_at: Time = stats
-            .read
-            .parse()
-            .map_err(|e| Failure::ObservationUnavailable(cause(e)))?;
-        // A stopped container's statistics are read at the zero time, which is no `Time`, and have no memory.
-        let started_at = container.state.started_at.parse::<Time>().ok();
+        // A container that just stopped has statistics of the zero time, which is no `Time`.
+        let observed_at = time(&stats.read)
+            .ok_or_else(|| Failure::ObservationUnavailable(Cause::new("the statistics have no time")))?;
+        let started_at = time(&container.state.started_at);
         let memory = stats
             .memory_stats
             .usage
@@ -82,6 +80,25 @@ impl Inner {
     }
 }
 
+/// The engine may write its own zone.
+fn time(text: &str) -> Option<Time> {
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    Time::from_nanos(timestamp.as_nanosecond())
+}
+
 fn unavailable(error: EngineError) -> Failure {
     Failure::ObservationUnavailable(cause(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engines_times_are_read_in_any_zone_and_its_zero_time_is_none() {
+        let utc = time("2026-01-02T03:04:05.000000006Z").unwrap();
+        assert_eq!(time("2026-01-02T05:04:05.000000006+02:00"), Some(utc));
+        assert_eq!(time("0001-01-01T00:00:00Z"), None);
+        assert_eq!(time(""), None);
+    }
 }

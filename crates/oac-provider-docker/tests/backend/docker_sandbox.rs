@@ -9,7 +9,6 @@ use oac_wire::shapes::{Command, CommandResult};
 use crate::{
     create_kill_points::{Engine, die_in_create, die_in_kill},
     image::Variant,
-    tap::Fault,
     world::DockerWorld,
 };
 
@@ -173,22 +172,30 @@ async fn v35_public_reaches_the_host_and_no_other_sandbox() {
     assert_eq!(across.exit_code, 1, "a sandbox reached another one");
 }
 
-// req: G-268
 #[tokio::test]
 async fn the_probe_succeeds_on_a_working_engine() {
     let world = DockerWorld::real().await;
     world.provider().probe(later()).await.unwrap();
 }
 
-// req: G-258, G-268
+// req: G-268
 #[tokio::test]
 async fn the_probe_names_a_missing_image_on_a_working_engine() {
     let world = DockerWorld::real().await;
-    let image = world.image.to_string();
-    let missing = move |_: &Method, path: &str| path.contains(&image);
-    world.tap.always(Box::new(missing), Fault::Refuse(404));
+    world.use_image(oac_model::ImageDigest::of("no such image"));
     let error = world.provider().probe(later()).await.unwrap_err();
     assert_eq!(error.code, oac_model::DiagnosticCode::RuntimeImageUnavailable);
+}
+
+// inv: INV-V3
+#[tokio::test]
+async fn a_create_whose_image_is_missing_settles_absent_and_leaves_nothing() {
+    let world = DockerWorld::real().await;
+    world.use_image(oac_model::ImageDigest::of("no such image"));
+    let b = world.bootstrap();
+    let failed = world.provider().create(&b, later()).await.unwrap_err();
+    assert!(failed.receipt.unwrap().is_settled_receipt_of(&b.reference));
+    assert_eq!(world.standing().await, (0, false, 0));
 }
 
 // inv: INV-V3, INV-V7, INV-V9

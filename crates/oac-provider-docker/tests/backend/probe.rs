@@ -29,7 +29,7 @@ const BREAKS: [(DiagnosticCode, Break); 8] = [
     (ProviderUnavailable, |w| w.networks.clear()),
 ];
 
-// req: G-033, G-254, G-260, G-261, G-263, G-265, G-268, P-035
+// req: G-260, G-261, G-263, G-265, G-268, P-035
 // inv: INV-V22
 #[tokio::test]
 async fn v33_each_failed_check_has_its_code() {
@@ -93,13 +93,21 @@ async fn v33_an_engine_that_is_gone_or_failing_is_unavailable() {
     assert_eq!(probe(&world).await, Err(ProviderUnavailable));
 }
 
-// req: G-259, G-267
+// req: G-265, G-267
 #[tokio::test]
-async fn v33_the_next_probe_after_a_fix_succeeds() {
+async fn v33_a_larger_host_or_a_smaller_sandbox_clears_the_capacity_code() {
     let world = DockerWorld::scripted().await;
     let engine = world.scripted.as_ref().unwrap().world.clone();
-    engine.lock().info["NCPU"] = 0.into();
-    assert_eq!(probe(&world).await, Err(CapacityInsufficient));
-    engine.lock().info["NCPU"] = json!(4);
+    world.resize(8, 512);
+    assert_eq!(
+        probe(&world).await,
+        Err(CapacityInsufficient),
+        "four CPUs for eight"
+    );
+    world.resize(4, 512);
+    assert_eq!(probe(&world).await, Ok(()));
+    world.resize(4, 16 * 1024);
+    assert_eq!(probe(&world).await, Err(CapacityInsufficient), "8 GiB for 16");
+    engine.lock().info["MemTotal"] = json!(16i64 << 30);
     assert_eq!(probe(&world).await, Ok(()));
 }

@@ -57,7 +57,8 @@ pub(crate) struct DockerWorld {
     pub(crate) scripted: Option<ScriptedEngine>,
     pub(crate) installation: InstallationId,
     pub(crate) host: Arc<TestHost>,
-    pub(crate) image: ImageDigest,
+    pub(crate) image: Mutex<ImageDigest>,
+    resources: Mutex<Resources>,
     network: String,
     elapsed: Arc<Mutex<Duration>>,
     start: Instant,
@@ -128,15 +129,23 @@ impl DockerWorld {
         });
         let (elapsed, start) = (Arc::new(Mutex::new(Duration::ZERO)), Instant::now());
         let installation = InstallationId::random();
+        let resources = sandbox(1, 512);
         let parts = (&tap, &host, &elapsed, start);
-        let provider = build(directory.path(), image, &network, installation, parts);
+        let provider = build(
+            directory.path(),
+            (image, resources),
+            &network,
+            installation,
+            parts,
+        );
         Self {
             engine,
             tap,
             scripted,
             installation,
             host,
-            image,
+            image: Mutex::new(image),
+            resources: Mutex::new(resources),
             network,
             elapsed,
             start,
@@ -147,14 +156,27 @@ impl DockerWorld {
 
     pub(crate) fn restart_node(&self) {
         let parts = (&self.tap, &self.host, &self.elapsed, self.start);
+        let what = (*self.image.lock(), *self.resources.lock());
         let fresh = build(
             self.directory.path(),
-            self.image,
+            what,
             &self.network,
             self.installation,
             parts,
         );
         *self.provider.lock() = fresh;
+    }
+
+    /// The next generation's sandboxes have another size.
+    pub(crate) fn resize(&self, cpus: u32, memory_mib: u64) {
+        *self.resources.lock() = sandbox(cpus, memory_mib);
+        self.restart_node();
+    }
+
+    /// The generation names another image.
+    pub(crate) fn use_image(&self, image: ImageDigest) {
+        *self.image.lock() = image;
+        self.restart_node();
     }
 
     pub(crate) fn receipt_file(&self, r: &Reference) -> PathBuf {
@@ -217,7 +239,7 @@ impl DockerWorld {
             .map(|(source, target)| json!({"Type": "volume", "Source": source, "Target": target}))
             .collect();
         let body = json!({
-            "Image": self.image.to_string(), "Entrypoint": ["/usr/local/bin/oac-runtime"], "Labels": labels,
+            "Image": self.image.lock().to_string(), "Entrypoint": ["/usr/local/bin/oac-runtime"], "Labels": labels,
             "HostConfig": {"NetworkMode": self.network, "Mounts": mounts},
         });
         let path = format!("/containers/create?name={name}");
@@ -260,11 +282,20 @@ impl DockerWorld {
     }
 }
 
+fn sandbox(cpus: u32, memory_mib: u64) -> Resources {
+    Resources {
+        cpus,
+        memory_mib,
+        root_disk_mib: None,
+        environment_disk_mib: None,
+    }
+}
+
 type Parts<'a> = (&'a Tap, &'a Arc<TestHost>, &'a Arc<Mutex<Duration>>, Instant);
 
 fn build(
     directory: &Path,
-    image: ImageDigest,
+    (image, resources): (ImageDigest, Resources),
     network: &str,
     installation_id: InstallationId,
     (tap, host, elapsed, start): Parts<'_>,
@@ -280,12 +311,7 @@ fn build(
         },
         specification: Specification {
             provider: ProviderKind::Docker,
-            resources: Resources {
-                cpus: 1,
-                memory_mib: 512,
-                root_disk_mib: None,
-                environment_disk_mib: None,
-            },
+            resources,
             runtime: Some(RuntimeRelease {
                 source_commit: SourceCommit::from_bytes([1; 20]),
                 artifacts: Artifacts {
