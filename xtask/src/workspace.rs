@@ -32,8 +32,8 @@ impl Metadata {
         self.has_target(package, name, "bin")
     }
 
-    pub(crate) fn has_example(&self, package: &str, name: &str) -> bool {
-        self.has_target(package, name, "example")
+    pub(crate) fn has_test(&self, package: &str, name: &str) -> bool {
+        self.has_target(package, name, "test")
     }
 
     fn has_target(&self, package: &str, name: &str, kind: &str) -> bool {

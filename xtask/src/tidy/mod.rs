@@ -27,7 +27,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     problems.extend(lints::check(&metadata)?);
     problems.extend(sizes::check(root, &files)?);
     problems.extend(links::check(root, &files)?);
-    problems.extend(generated::check(root, &metadata, write)?);
+    problems.extend(generated::check(&metadata, write)?);
     let catalogue = Catalogue::read(root)?;
     problems.extend(requirements::problems(&catalogue, &marks::read(&metadata)?));
     match std::fs::read_to_string(root.join(table::PATH)) {
