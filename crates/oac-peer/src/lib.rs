@@ -6,6 +6,8 @@
 //! them only moves bytes and performs actions in the order given. They never perform I/O, never read a clock and are
 //! never async; ids and randomness are arguments.
 
+#[cfg(test)]
+mod both_ends;
 pub mod core;
 #[cfg(test)]
 mod fixtures;

@@ -12,7 +12,7 @@ use crate::{
     shapes::{command, output, reference, response, running},
 };
 
-// req: G-017, G-129, P-012, P-014, P-019, P-020, P-031, P-033
+// req: P-012, P-014, P-019, P-020, P-031, P-033
 // inv: INV-P25
 #[tokio::test]
 async fn the_node_dials_its_core_with_its_credential_in_the_header_alone_and_says_who_it_is() {

@@ -144,8 +144,7 @@ async fn register(made: &Made, installation: &Installation, core: &ScriptedCore)
         .unwrap()
 }
 
-// req: P-031, P-034, P-071
-// inv: INV-N2, INV-N38
+// req: P-031
 #[tokio::test]
 async fn docker_the_program_registers_serves_and_stops_on_a_real_engine() {
     let made = Made::new();

@@ -315,3 +315,58 @@ async fn a_full_queue_closes_the_connection() {
     core.greet().await;
     node.kill().await;
 }
+
+// inv: INV-N27, INV-P8
+#[tokio::test]
+async fn a_node_killed_during_an_operation_comes_back_and_runs_nothing_of_the_past() {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let (provider, mut calls) = scripted();
+    let node = installation.start(provider, 8);
+    let (mut link, _) = core.greet().await;
+    let lost = link.call(0, create(reference(0))).await;
+    let called = calls.recv().await.unwrap();
+    assert_eq!(called.operation, Operation::Create);
+    link.call(0, Arguments::Kill).await;
+    node.kill().await;
+    link.closed().await;
+
+    let (provider, mut calls) = scripted();
+    let node = installation.start(provider, 8);
+    let (mut link, hello) = core.greet().await;
+    assert_eq!(hello.health.active_operations, 0);
+    let observed = link.call(0, Arguments::Info).await;
+    let called = calls.recv().await.unwrap();
+    assert_eq!(
+        called.operation,
+        Operation::Info,
+        "neither the create nor the kill is repeated"
+    );
+    called.reply(Reply::Failed(Failure::NotFound, None));
+    let answer = response(link.next().await);
+    assert_eq!(answer.id, observed);
+    assert_ne!(answer.id, lost);
+    assert_eq!(answer.error_code.as_deref(), Some("not_found"));
+    node.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_core_that_reads_nothing_for_ten_seconds_loses_the_connection() {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let (provider, mut calls) = scripted();
+    let node = installation.start(provider, 32);
+    let (mut link, _) = core.greet().await;
+    for lane in 0..16 {
+        link.call(lane, command(None)).await;
+    }
+    // Far more than the sockets buffer between two ends of one host.
+    for _ in 0..16 {
+        let called = calls.recv().await.unwrap();
+        called.reply(Reply::Command(output(vec![b'x'; 1024 * 1024])));
+    }
+    let (_again, hello) = core.greet().await;
+    assert_eq!(hello.health.active_operations, 0);
+    drop(link);
+    node.stop().await.unwrap();
+}

@@ -386,7 +386,7 @@ fn presence_recorded_after_the_connection_ended_is_removed_even_when_the_identit
     }
 }
 
-// req: P-028, P-029
+// req: P-029
 #[test]
 fn a_heartbeat_is_recorded_before_it_is_acknowledged_and_a_failure_closes() {
     let mut c = live(Moment(0));

@@ -573,7 +573,6 @@ fn a_value_out_of_bounds_answers_invalid_and_the_next_sequence_is_accepted() {
     );
 }
 
-// req: P-054
 // inv: INV-P11
 #[test]
 fn create_on_a_provider_that_is_not_ready_is_unconfirmed_without_native_work() {
