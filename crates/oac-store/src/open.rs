@@ -252,6 +252,8 @@ fn session_settings() -> Vec<(&'static str, String)> {
     let timeout = limits::POSTGRES_TIMEOUT_MILLIS.to_string();
     let [idle, interval, count] = limits::POSTGRES_KEEPALIVE;
     vec![
+        // The owner check reads after it has waited for the lock, and must see what was committed meanwhile.
+        ("default_transaction_isolation", "read committed".to_owned()),
         ("idle_in_transaction_session_timeout", timeout.clone()),
         ("statement_timeout", timeout.clone()),
         ("lock_timeout", timeout),

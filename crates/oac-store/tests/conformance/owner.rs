@@ -133,6 +133,9 @@ impl World {
 
 /// What only PostgreSQL can show: several connections that write.
 mod pg_only {
+    use oac_store::Database;
+    use sqlx::{Connection as _, Executor as _, PgConnection};
+
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -165,6 +168,42 @@ mod pg_only {
         assert_eq!(Some(taken.epoch), world.owner.epoch.next());
         stuck.commit().await.unwrap_err();
         assert_eq!(later.single().projects().await.unwrap(), []);
+    }
+
+    // inv: INV-C1
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn pg_a_transaction_that_waited_for_a_takeover_finds_the_new_epoch() {
+        let world = World::postgres().await;
+        // Whatever the server's administrator chose as default.
+        let choose = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = \
+             ''repeatable read''', current_database()); END $$";
+        world.raw(choose).await;
+        let store = world.another_core(Duration::ZERO).await;
+        let Database::Postgres(url) = &world.database else {
+            unreachable!()
+        };
+        let mut takeover = PgConnection::connect(url).await.unwrap();
+        for sql in [
+            "BEGIN",
+            "SELECT pg_advisory_xact_lock(7299427, 1)",
+            "UPDATE core_owner SET epoch = epoch + 1",
+        ] {
+            takeover.execute(sql).await.unwrap();
+        }
+        let waiting = "SELECT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+             WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted)";
+        let commit_once_it_waits = async {
+            loop {
+                let waits = sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut takeover);
+                if waits.await.unwrap() {
+                    break;
+                }
+            }
+            takeover.execute("COMMIT").await.unwrap();
+        };
+        let (old, ()) = tokio::join!(store.begin(&world.owner), commit_once_it_waits);
+        let old = old.map(drop);
+        assert!(matches!(old, Err(StoreError::NotOwner { .. })), "{old:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
