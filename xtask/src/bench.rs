@@ -52,7 +52,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     let engine = services.engine.as_ref().context("there is no Docker Engine")?;
     services.image = steps
         .run("Runtime image", || {
-            runtime_image::ensure_runtime_image(&metadata, engine)
+            runtime_image::ensure_runtime_image(&metadata, &programs, engine)
         })
         .flatten();
     let measured = steps.run("benchmarks", || {

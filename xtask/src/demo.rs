@@ -53,7 +53,7 @@ fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
         .context("there is no Docker Engine")?;
     let image = steps
         .run("Runtime image", || {
-            runtime_image::ensure_runtime_image(metadata, &engine)
+            runtime_image::ensure_runtime_image(metadata, &programs, &engine)
         })
         .flatten();
     services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);

@@ -171,12 +171,11 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         image: None,
         programs,
     };
-    if let Some(engine) = &services.engine {
-        services.image = steps
-            .run("Runtime image", || {
-                runtime_image::ensure_runtime_image(metadata, engine)
-            })
-            .flatten();
+    if let (Some(engine), Some(programs)) = (&services.engine, &services.programs) {
+        let image = steps.run("Runtime image", || {
+            runtime_image::ensure_runtime_image(metadata, programs, engine)
+        });
+        services.image = image.flatten();
     }
     services
 }

@@ -33,11 +33,23 @@ pub(crate) const POSTGRES: &[Need] = &[Need {
     present: || super::postgres::programs().is_some(),
 }];
 
-pub(crate) const IMAGE: &[Need] = &[Need {
-    package: "mmdebstrap",
-    why: "the Runtime image is built from Debian packages",
-    present: || found("mmdebstrap"),
-}];
+pub(crate) const IMAGE: &[Need] = &[
+    Need {
+        package: "mmdebstrap",
+        why: "the Runtime image is built from Debian packages",
+        present: || found("mmdebstrap"),
+    },
+    Need {
+        package: "debian-archive-keyring",
+        why: "the packages of the Runtime image are checked with it",
+        present: || Path::new("/usr/share/keyrings/debian-archive-keyring.gpg").exists(),
+    },
+    Need {
+        package: "uidmap",
+        why: "an account that is not root builds the Runtime image in a user namespace",
+        present: || process::is_root() || found("newuidmap"),
+    },
+];
 
 fn found(program: &str) -> bool {
     process::which(program).is_some()

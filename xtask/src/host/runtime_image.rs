@@ -71,9 +71,13 @@ impl Drop for RuntimeImage {
     }
 }
 
-/// Builds the image and loads it into `engine`. `None` while this workspace has no builder; what needs an image then
+/// Builds the image with the builder among `programs` and loads it into `engine`. `None` while this workspace has no builder; what needs an image then
 /// fails and says so.
-pub(crate) fn ensure_runtime_image(metadata: &Metadata, engine: &Engine) -> Result<Option<RuntimeImage>> {
+pub(crate) fn ensure_runtime_image(
+    metadata: &Metadata,
+    programs: &Path,
+    engine: &Engine,
+) -> Result<Option<RuntimeImage>> {
     if !metadata.has_program(PACKAGE, BUILDER) {
         return Ok(None);
     }
@@ -82,25 +86,16 @@ pub(crate) fn ensure_runtime_image(metadata: &Metadata, engine: &Engine) -> Resu
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let cache = super::cache()?.join("runtime-base");
     std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    let mut builder = process::cargo();
-    builder.args([
-        "run",
-        "--quiet",
-        "-p",
-        PACKAGE,
-        "--bin",
-        BUILDER,
-        "--",
-        "--minimal",
-        "--dirty",
-    ]);
+    let (commit, created) = commit()?;
+    let mut builder = Command::new(programs.join(BUILDER));
+    builder.args(["--minimal", "--dirty", "--commit", &commit, "--created", &created]);
     builder
-        .args(["--commit", &commit()?])
         .arg("--runtime")
         .arg(&runtime)
         .arg("--cache")
-        .arg(&cache);
-    builder.arg("--out").arg(&out);
+        .arg(&cache)
+        .arg("--out")
+        .arg(&out);
     let text = process::output_of(&mut builder).context("the Runtime image cannot be built")?;
     let mut record: Record =
         serde_json::from_str(&text).context("the image builder's answer is not readable")?;
@@ -134,22 +129,24 @@ fn build_runtime(metadata: &Metadata) -> Result<PathBuf> {
     Ok(metadata.target_directory.join(TRIPLE).join("release/oac-runtime"))
 }
 
-/// The commit of the checkout; an unpacked source archive has none and says so with zeros.
-fn commit() -> Result<String> {
+/// The checkout's commit and its time; an unpacked source archive has neither and says so with zeros.
+fn commit() -> Result<(String, String)> {
     let root = workspace::root();
     if !root.join(".git").exists() {
-        return Ok("0".repeat(40));
+        return Ok(("0".repeat(40), "0".to_owned()));
     }
     let mut git = Command::new("git");
     // The checkout may belong to another account than the one that runs this, root in a container for one.
     git.arg("-c")
         .arg(format!("safe.directory={}", root.display()))
-        .args(["rev-parse", "HEAD"])
         .current_dir(root);
-    Ok(process::capture(&mut git)
-        .context("the checkout's commit is unknown")?
+    git.args(["show", "--no-patch", "--format=%H %ct", "HEAD"]);
+    let text = process::capture(&mut git).context("the checkout's commit is unknown")?;
+    let (commit, created) = text
         .trim()
-        .to_owned())
+        .split_once(' ')
+        .context("the checkout's commit is unknown")?;
+    Ok((commit.to_owned(), created.to_owned()))
 }
 
 /// Whether it had to be loaded: an engine knows an image by one of its two digests.
