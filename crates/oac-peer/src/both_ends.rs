@@ -250,43 +250,37 @@ impl World {
                     self.node_takes(node::Event::Answered(ticket, outcome));
                 }
             }
-            10 => {
-                if !self.open.is_empty() {
-                    let (ticket, ..) = self.open.remove(amount as usize % self.open.len());
-                    self.node_takes(node::Event::Ended(ticket));
-                }
+            10 if !self.open.is_empty() => {
+                let (ticket, ..) = self.open.remove(amount as usize % self.open.len());
+                self.node_takes(node::Event::Ended(ticket));
             }
             11 => {
                 self.now = self.now.plus_millis(amount % 8_000);
                 self.node_takes(node::Event::Tick);
                 self.core_takes(core::Event::Tick);
             }
-            12 => {
-                if self
-                    .core
-                    .as_ref()
-                    .is_some_and(|c| c.state() == core::StateName::Closing)
-                {
-                    self.core_takes(core::Event::PresenceRemoved);
-                }
-            }
-            13 => {
-                if std::mem::take(&mut self.refreshing) {
-                    self.node_takes(node::Event::Refreshed(node::Refresh::Failed));
-                }
+            12 if self.is_closing() => self.core_takes(core::Event::PresenceRemoved),
+            13 if self.refreshing => {
+                self.refreshing = false;
+                self.node_takes(node::Event::Refreshed(node::Refresh::Failed));
             }
             // Rarely: the wire breaks, or another Core takes over.
-            _ if amount % 5 == 0 => {
+            14 | 15 if amount % 5 == 0 => {
                 self.to_core.clear();
                 self.cut_at_core();
                 self.node_takes(node::Event::Lost);
             }
-            _ if amount % 7 == 0 => {
+            14 | 15 if amount % 7 == 0 => {
                 self.owner_epoch += 1;
                 self.core_takes(core::Event::EpochLost);
             }
             _ => {}
         }
+    }
+
+    fn is_closing(&self) -> bool {
+        let state = self.core.as_ref().map(Connection::state);
+        state == Some(core::StateName::Closing)
     }
 
     /// Everyone does their part, in order, and nothing breaks.
