@@ -265,12 +265,12 @@ impl World {
                 self.node_takes(node::Event::Refreshed(node::Refresh::Failed));
             }
             // Rarely: the wire breaks, or another Core takes over.
-            14 | 15 if amount % 5 == 0 => {
+            14 | 15 if amount.is_multiple_of(5) => {
                 self.to_core.clear();
                 self.cut_at_core();
                 self.node_takes(node::Event::Lost);
             }
-            14 | 15 if amount % 7 == 0 => {
+            14 | 15 if amount.is_multiple_of(7) => {
                 self.owner_epoch += 1;
                 self.core_takes(core::Event::EpochLost);
             }
