@@ -16,14 +16,14 @@ use tokio::io::AsyncReadExt;
 /// Measures oac against what it is built on.
 #[derive(Parser)]
 struct Arguments {
-    /// `cold-start` or `command`; all of them without a name
+    /// `cold-start`, `command` or `decode`; all of them without a name
     name: Option<String>,
     /// Rounds of each measurement
     #[arg(long, default_value_t = 15)]
     rounds: usize,
 }
 
-const NAMES: [&str; 2] = ["cold-start", "command"];
+const NAMES: [&str; 3] = ["cold-start", "command", "decode"];
 
 /// One figure: medians of both sides and their ratio against its budget.
 struct Figure {
@@ -103,16 +103,21 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         );
     }
     let wanted = |name: &str| arguments.name.as_deref().is_none_or(|n| n == name);
-    let story = Story::begin(None).await;
-    let node = story.add_node("bench", 2).await;
     let mut figures = Vec::new();
-    if wanted("cold-start") {
-        figures.push(cold_start(&story, arguments.rounds).await?);
+    if wanted("decode") {
+        figures.push(decode(arguments.rounds)?);
     }
-    if wanted("command") {
-        figures.push(command(&story, arguments.rounds).await?);
+    if wanted("cold-start") || wanted("command") {
+        let story = Story::begin(None).await;
+        let node = story.add_node("bench", 2).await;
+        if wanted("cold-start") {
+            figures.push(cold_start(&story, arguments.rounds).await?);
+        }
+        if wanted("command") {
+            figures.push(command(&story, arguments.rounds).await?);
+        }
+        story.end(vec![node]).await;
     }
-    story.end(vec![node]).await;
     println!(
         "{:<11} {:<52} {:>12} {:>12} {:>7} {:>7}",
         "name", "what (median)", "oac", "baseline", "ratio", "budget"
@@ -125,6 +130,53 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         json!({ "figures": figures.iter().map(Figure::json).collect::<Vec<_>>() })
     );
     Ok(figures.iter().all(|f| f.ratio() <= f.budget))
+}
+
+/// A request of 64 MiB decoded strictly, against the same types decoded without checks.
+fn decode(rounds: usize) -> Result<Figure> {
+    /// The same large member, typed alike; the rest is skipped.
+    #[derive(serde::Deserialize)]
+    struct Unchecked {
+        command: oac_wire::shapes::Command,
+    }
+    let id = |digit: &str| format!("{0}{0}-{0}-4{1}-8{1}-{0}{0}{0}", digit.repeat(4), digit.repeat(3));
+    let stdin = oac_wire::B64(vec![0x5a; 48 << 20]).encode();
+    let reference = json!({ "tenant_id": id("2"), "environment_id": id("3"), "allocation_id": id("4") });
+    let frame = format!(
+        r#"{{"version":1,"type":"request","id":"{}","sequence":1,"connection_id":"{}","owner_epoch":1,"deployment_generation":1,"operation":"command","timeout_ms":1000,"reference":{reference},"command":{{"args":["cat"],"directory":"","stdin":"{stdin}"}}}}"#,
+        id("7"),
+        id("8"),
+    );
+    let (mut ours, mut baseline) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let started = Instant::now();
+        let decoded: Unchecked = serde_json::from_slice(frame.as_bytes())?;
+        let plain = started.elapsed();
+        ensure!(decoded.command.args.len() == 1, "the baseline decoded nothing");
+        drop(decoded);
+        let started = Instant::now();
+        let decoded = oac_wire::CoreFrame::decode(frame.as_bytes())?;
+        let own = started.elapsed();
+        ensure!(
+            matches!(&decoded, oac_wire::CoreFrame::Request(r) if r.body.is_ok()),
+            "not a valid request"
+        );
+        drop(decoded);
+        if round > 0 {
+            ours.push(own);
+            baseline.push(plain);
+        }
+    }
+    // At least 0.8 of the speed is at most 1.25 of the time.
+    let what = "64 MiB request, strictly / unchecked";
+    Ok(Figure {
+        name: "decode",
+        what,
+        ours,
+        baseline,
+        budget: 1.25,
+        beside: Vec::new(),
+    })
 }
 
 /// Session created to first output of its first command, against `docker run` of the same image and command.
