@@ -69,3 +69,28 @@ pub(crate) async fn pages_of_a_state_name_each_allocation_once(world: World) {
     );
     assert_eq!(read.allocations_of_node(node, None, 32).await.unwrap().len(), 5);
 }
+
+pub(crate) async fn a_link_may_stay_only_while_its_sandbox_starts_or_runs(world: World) {
+    let generation = world.generation(2).await;
+    let node = world.node(generation, 10, 10).await;
+    let project = world.project().await;
+    let (mut all, mut expected) = (Vec::new(), Vec::new());
+    for state in AllocationState::ALL {
+        let session = world.session(project).await;
+        let mut allocation = world.allocation_on(node, generation, &session).await;
+        let tx = world.begin().await;
+        allocation.state = *state;
+        tx.save_allocation(&mut allocation).await.unwrap();
+        tx.commit().await.unwrap();
+        all.push(allocation.id);
+        if matches!(state, AllocationState::Creating | AllocationState::Running) {
+            expected.push((allocation.id, allocation.link_generation));
+        }
+    }
+    let read = world.store.single();
+    let mut linkable = read.linkable_allocations(&all).await.unwrap();
+    linkable.sort();
+    expected.sort();
+    assert_eq!(linkable, expected);
+    assert_eq!(read.linkable_allocations(&[]).await.unwrap(), []);
+}

@@ -59,14 +59,16 @@ suite! {
     nodes:
         presence_belongs_to_one_connection_of_one_epoch,
         a_retired_node_authenticates_nowhere_and_reports_nothing,
-        counts_follow_placements_and_phases;
+        counts_follow_placements_and_phases,
+        a_status_stands_only_under_the_connection_that_reported_it;
     placing:
         fifty_callers_for_five_slots_place_exactly_five,
         an_environment_has_one_unreleased_placement_and_allocation,
         one_key_places_once_however_many_repeat_it;
     allocations:
         a_write_on_an_old_revision_changes_nothing,
-        pages_of_a_state_name_each_allocation_once;
+        pages_of_a_state_name_each_allocation_once,
+        a_link_may_stay_only_while_its_sandbox_starts_or_runs;
     operations:
         an_allocation_has_at_most_one_open_operation,
         an_operation_only_moves_forward,
@@ -75,7 +77,8 @@ suite! {
         a_session_pages_newest_first_and_belongs_to_its_project,
         an_archived_session_never_changes,
         the_latest_ten_thousand_events_are_kept,
-        an_idempotency_record_answers_for_a_day;
+        an_idempotency_record_answers_for_a_day,
+        sessions_without_a_placement_are_found;
     turns:
         an_input_and_its_turn_exist_together_or_not_at_all,
         a_terminal_turn_never_changes,

@@ -1,5 +1,8 @@
-use oac_model::{AllocationState, ComputePhase, ConnectionId, Secret};
-use oac_store::{AllocationDiagnostic, Claim, Holder, NodeCounts, NodeHealth, SlotCounts};
+use oac_model::{AllocationState, ComputePhase, ConnectionId, Digest, Secret};
+use oac_store::{
+    AllocationDiagnostic, Claim, GenerationState, GenerationStatusRow, Holder, NodeCounts, NodeHealth,
+    SlotCounts,
+};
 
 use crate::world::{LEASE, World, new_placement, new_session};
 
@@ -155,4 +158,43 @@ pub(crate) async fn counts_follow_placements_and_phases(world: World) {
     world.generation(3).await;
     let resources = world.store.single().resource_counts().await.unwrap();
     assert_eq!(resources.previous_generation, 8);
+}
+
+pub(crate) async fn a_status_stands_only_under_the_connection_that_reported_it(world: World) {
+    let pin = world.generation(1).await;
+    let other = world.generation(2).await;
+    let target = world.generation(3).await;
+    let node = world.node(pin, 1, 1).await;
+    let (old, new) = (ConnectionId::random(), ConnectionId::random());
+    let health = NodeHealth::default();
+    let tx = world.begin().await;
+    tx.set_serving_generation(node, pin).await.unwrap();
+    assert!(tx.record_hello(node, old, true, &health).await.unwrap());
+    for generation in [pin, other, target] {
+        let status = GenerationStatusRow {
+            node_id: node,
+            generation,
+            digest: Digest::of("specification"),
+            state: GenerationState::Ready,
+            diagnostic: None,
+            connection_id: old,
+            owner_epoch: world.owner.epoch,
+        };
+        tx.save_generation_status(&status).await.unwrap();
+    }
+    tx.delete_generation_status(node, other).await.unwrap();
+    let standing = |rows: Vec<GenerationStatusRow>| {
+        let mut generations: Vec<_> = rows.iter().map(|row| row.generation).collect();
+        generations.sort();
+        generations
+    };
+    let rows = tx.standing_generation_statuses(Some(target)).await.unwrap();
+    assert_eq!(standing(rows), [pin, target]);
+    let rows = tx.standing_generation_statuses(None).await.unwrap();
+    assert_eq!(standing(rows), [pin]);
+    assert_eq!(tx.statuses_of_generation(target).await.unwrap().len(), 1);
+    assert!(tx.record_hello(node, new, true, &health).await.unwrap());
+    let rows = tx.standing_generation_statuses(Some(target)).await.unwrap();
+    assert_eq!(standing(rows), []);
+    tx.commit().await.unwrap();
 }

@@ -63,6 +63,8 @@ pub(crate) async fn an_operation_only_moves_forward(world: World) {
         .unwrap();
     assert!(tx.reject_intent(kill.id).await.unwrap());
     assert!(!tx.mark_sent(kill.id, Some(connection)).await.unwrap());
+    assert!(!tx.reject_unsent(kill.id).await.unwrap());
+    assert!(!tx.reject_unsent(create.id).await.unwrap());
     tx.commit().await.unwrap();
     let read = world.store.single();
     let all = read.operations(allocation.id).await.unwrap();

@@ -134,3 +134,33 @@ pub(crate) async fn an_idempotency_record_answers_for_a_day(world: World) {
         .unwrap();
     assert_eq!(record.unwrap().response, json!(4));
 }
+
+pub(crate) async fn sessions_without_a_placement_are_found(world: World) {
+    let generation = world.generation(2).await;
+    let node = world.node(generation, 10, 10).await;
+    let project = world.project().await;
+    let (placed, bare, gone) = (
+        world.session(project).await,
+        world.session(project).await,
+        world.session(project).await,
+    );
+    let allocation = world.allocation_on(node, generation, &placed).await;
+    let tx = world.begin().await;
+    tx.archive_session(gone.id).await.unwrap();
+    tx.commit().await.unwrap();
+    let read = world.store.single();
+    assert_eq!(
+        read.sessions_without_placement(None, 32).await.unwrap(),
+        [bare.id]
+    );
+    assert_eq!(
+        read.sessions_without_placement(Some(bare.id), 32).await.unwrap(),
+        []
+    );
+    let tx = world.begin().await;
+    tx.release_placement(allocation.placement_id).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut both = [bare.id, placed.id];
+    both.sort();
+    assert_eq!(read.sessions_without_placement(None, 32).await.unwrap(), both);
+}
