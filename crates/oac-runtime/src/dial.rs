@@ -39,18 +39,15 @@ impl Target {
             "wss" => 443,
             _ => return None,
         };
-        let host = url
-            .host()?
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
+        let host = url.host()?;
+        let port = match url.authority()?.as_str().strip_prefix(host)? {
+            "" => default_port,
+            port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() || url.path() != LINK_PATH {
             return None;
         }
-        let port = match url.port() {
-            Some(port) => port.as_str().parse().ok().filter(|port| *port != 0)?,
-            None => default_port,
-        };
         Some(Self { url, host, port })
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use oac_link::service::Run;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, wait, waitid};
 use tokio::{
     net::unix::pipe,
     signal::unix::{SignalKind, signal},
@@ -81,7 +81,7 @@ impl Reaper {
                 Group(*leader).signal(Signal::KILL);
             }
         }
-        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let ended = Ended {
                 code: status.exit_status(),
                 signal: status.terminating_signal(),

@@ -1,0 +1,138 @@
+use std::{fs, time::Duration};
+
+use oac_link::service::{Ack, Cancel};
+use oac_model::TurnId;
+
+use crate::acceptor::{Sandbox, begin, first_output, perform, run, shell, told, until};
+
+fn alive(pid: &[u8]) -> bool {
+    let pid = std::str::from_utf8(pid).unwrap().trim();
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[tokio::test]
+async fn cancel_lets_a_process_end_itself_and_kills_one_that_does_not() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let polite = begin(
+        &client,
+        shell("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done"),
+    )
+    .await;
+    first_output(&client, polite).await;
+    assert!(client.cancel(polite, Cancel { grace_ms: 600_000 }).await.unwrap());
+    let polite = told(&client, polite, 0).await;
+    assert_eq!(polite.all, b"up\nbye\n");
+    assert_eq!((polite.exit().code.0, polite.exit().canceled), (Some(5), true));
+    let deaf = begin(
+        &client,
+        shell("trap '' TERM; echo up; while :; do sleep 0.01; done"),
+    )
+    .await;
+    first_output(&client, deaf).await;
+    // Repeating is harmless, and a shorter grace counts.
+    for grace_ms in [600_000, 1] {
+        assert!(client.cancel(deaf, Cancel { grace_ms }).await.unwrap());
+    }
+    let deaf = told(&client, deaf, 0).await;
+    assert_eq!((deaf.exit().signal.0, deaf.exit().canceled), (Some(9), true));
+}
+
+#[tokio::test]
+async fn a_process_that_finished_first_is_not_canceled() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let turn = begin(&client, run(&["true"])).await;
+    let exit = told(&client, turn, 0).await.exit.unwrap();
+    assert!(client.cancel(turn, Cancel { grace_ms: 0 }).await.unwrap());
+    assert_eq!(
+        client.turn(turn).await.unwrap().unwrap().exit.0,
+        Some(exit.clone())
+    );
+    assert_eq!((exit.code.0, exit.canceled), (Some(0), false));
+    assert!(
+        !client
+            .cancel(TurnId::random(), Cancel { grace_ms: 0 })
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_process_is_killed_at_its_limit() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let mut sleep = shell("trap '' TERM; echo up; sleep 1000");
+    sleep.timeout_ms = 300;
+    let told = perform(&client, sleep).await;
+    let exit = told.exit();
+    assert_eq!(told.all, b"up\n");
+    assert_eq!(
+        (exit.signal.0, exit.timed_out, exit.canceled),
+        (Some(9), true, false)
+    );
+}
+
+#[tokio::test]
+async fn what_is_left_of_the_process_group_ends_with_its_leader() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let told = perform(&client, shell("trap '' TERM; sleep 1000 & echo $!")).await;
+    assert_eq!(told.exit().code.0, Some(0));
+    until("the rest of the group is gone", async || !alive(&told.all)).await;
+}
+
+#[tokio::test]
+async fn a_process_in_a_session_of_its_own_outlives_the_turn_but_does_not_hold_it_up() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    // It keeps both pipes open and writes to them for ever.
+    let script = "setsid sh -c 'echo $$; while :; do echo more; sleep 0.01; done' & sleep 0.2";
+    let told = tokio::time::timeout(Duration::from_secs(30), perform(&client, shell(script)))
+        .await
+        .unwrap();
+    assert_eq!(told.exit().code.0, Some(0));
+    let pid = told.all.split(|b| *b == b'\n').next().unwrap();
+    // Writing to a pipe that nobody reads ends it; the Turn itself did not.
+    assert!(told.all.starts_with(pid));
+    until("the writer meets the closed pipe", async || !alive(pid)).await;
+}
+
+#[tokio::test]
+async fn a_final_acknowledgement_needs_an_end() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let turn = begin(&client, shell("echo up; exec sleep 1000")).await;
+    first_output(&client, turn).await;
+    assert!(
+        client
+            .ack(
+                turn,
+                Ack {
+                    offset: 3,
+                    is_final: true
+                }
+            )
+            .await
+            .is_err()
+    );
+    assert!(
+        client
+            .ack(
+                turn,
+                Ack {
+                    offset: 4,
+                    is_final: false
+                }
+            )
+            .await
+            .is_err()
+    );
+    assert!(client.turn(turn).await.unwrap().is_some());
+    assert!(
+        !client
+            .ack(
+                TurnId::random(),
+                Ack {
+                    offset: 0,
+                    is_final: true
+                }
+            )
+            .await
+            .unwrap()
+    );
+}
