@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 /// Text that is not a canonical lowercase hyphenated nonzero UUID.
@@ -79,7 +79,7 @@ macro_rules! ids {
                         text.parse().map_err(|_| E::invalid_value(serde::de::Unexpected::Str("text"), &self))
                     }
                 }
-                d.deserialize_str(IdVisitor).map_err(D::Error::custom)
+                d.deserialize_str(IdVisitor)
             }
         }
     )* };

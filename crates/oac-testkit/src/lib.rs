@@ -5,6 +5,8 @@
 //! nothing here replaces a real part that runs on a test machine, but one: until the installer exists,
 //! [`installation::Installation::add_node`] does its work.
 
+#[cfg(feature = "core")]
+pub mod core;
 #[cfg(feature = "product")]
 pub mod engine;
 #[cfg(feature = "product")]

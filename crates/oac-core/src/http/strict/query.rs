@@ -1,6 +1,6 @@
 //! Query strings as typed values.
 
-use std::{collections::HashSet, fmt};
+use std::{cell::RefCell, collections::HashSet, fmt};
 
 use serde::{
     Deserializer,
@@ -17,11 +17,20 @@ pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     let mut pairs = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
         if !seen.insert(name.to_string()) {
-            return Err(refuse(Some(name.to_string()), "stands twice in the query: give it once"));
+            return Err(refuse(
+                Some(name.to_string()),
+                "stands twice in the query: give it once",
+            ));
         }
-        pairs.push((name.to_string(), Text { name: name.to_string(), value: value.into_owned() }));
+        pairs.push((name.into_owned(), Text(value.into_owned())));
     }
-    T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(|error: Refusal| refuse(error.name, error.said))
+    // Errors that name nothing belong to the name read last.
+    let last = RefCell::new(None);
+    let tracked = pairs.into_iter().inspect(|(name, _): &(String, Text)| {
+        last.replace(Some(name.clone()));
+    });
+    T::deserialize(MapDeserializer::new(tracked))
+        .map_err(|error: Refusal| refuse(error.name.or_else(|| last.take()), error.said))
 }
 
 fn refuse(name: Option<String>, said: &str) -> ApiError {
@@ -47,23 +56,29 @@ impl std::error::Error for Refusal {}
 
 impl serde::de::Error for Refusal {
     fn custom<T: fmt::Display>(_: T) -> Self {
-        Self { name: None, said: "has a value that is not allowed: correct it" }
+        Self {
+            name: None,
+            said: "has a value that is not allowed: correct it",
+        }
     }
 
     fn unknown_field(field: &str, _: &'static [&'static str]) -> Self {
-        Self { name: Some(field.to_owned()), said: "is not a known query name: remove it" }
+        Self {
+            name: Some(field.to_owned()),
+            said: "is not a known query name: remove it",
+        }
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self { name: Some(field.to_owned()), said: "is missing in the query: add it" }
+        Self {
+            name: Some(field.to_owned()),
+            said: "is missing in the query: add it",
+        }
     }
 }
 
-/// One value, which knows its name for the error.
-struct Text {
-    name: String,
-    value: String,
-}
+/// One value. Its errors name nothing: [`decode`] knows which name was being read.
+struct Text(String);
 
 impl<'de> IntoDeserializer<'de, Refusal> for Text {
     type Deserializer = Self;
@@ -73,15 +88,10 @@ impl<'de> IntoDeserializer<'de, Refusal> for Text {
 }
 
 impl Text {
-    /// The error of a value, with its name.
-    fn name<T>(name: String, result: Result<T, Refusal>) -> Result<T, Refusal> {
-        result.map_err(|error| Refusal { name: error.name.or(Some(name)), ..error })
-    }
-
     /// A plain decimal number: no sign, no leading zero.
     fn number(&self) -> Option<u64> {
-        let plain = self.value.bytes().all(|b| b.is_ascii_digit()) && (self.value == "0" || !self.value.starts_with('0'));
-        plain.then(|| self.value.parse().ok()).flatten()
+        let plain = self.0.bytes().all(|b| b.is_ascii_digit()) && (self.0 == "0" || !self.0.starts_with('0'));
+        plain.then(|| self.0.parse().ok()).flatten()
     }
 }
 
@@ -89,9 +99,9 @@ macro_rules! numbers {
     ($($method:ident),*) => { $(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
             let Some(number) = self.number() else {
-                return Err(Refusal { name: Some(self.name), said: "is not a plain whole number: correct it" });
+                return Err(Refusal { name: None, said: "is not a plain whole number: correct it" });
             };
-            Self::name(self.name, visitor.visit_u64(number))
+            visitor.visit_u64(number)
         }
     )* };
 }
@@ -100,14 +110,18 @@ impl<'de> Deserializer<'de> for Text {
     type Error = Refusal;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        Self::name(self.name, visitor.visit_string(self.value))
+        visitor.visit_string(self.0)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -117,14 +131,17 @@ impl<'de> Deserializer<'de> for Text {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
-        Self::name(self.name, visitor.visit_enum(self.value.into_deserializer()))
+        visitor.visit_enum(self.0.into_deserializer())
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        match self.value.as_str() {
+        match self.0.as_str() {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            _ => Err(Refusal { name: Some(self.name), said: "is neither true nor false: correct it" }),
+            _ => Err(Refusal {
+                name: None,
+                said: "is neither true nor false: correct it",
+            }),
         }
     }
 
@@ -165,9 +182,13 @@ mod tests {
 
     #[test]
     fn a_query_is_read_by_type() {
-        let query: Query = decode(&format!("node_id={ID}&generation=3&range=long&limit=10&all=true")).unwrap();
+        let query: Query =
+            decode(&format!("node_id={ID}&generation=3&range=long&limit=10&all=true")).unwrap();
         assert_eq!(query.node_id, Some(ID.parse().unwrap()));
-        assert_eq!((query.generation.map(Generation::get), query.limit, query.all), (Some(3), Some(10), Some(true)));
+        assert_eq!(
+            (query.generation.map(Generation::get), query.limit, query.all),
+            (Some(3), Some(10), Some(true))
+        );
         assert_eq!(query.range, Some(Range::Long));
         assert!(decode::<Query>("").is_ok());
     }
@@ -191,7 +212,11 @@ mod tests {
             ("all=1", "all"),
         ] {
             let error = decode::<Query>(text).unwrap_err();
-            assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(param)), "{text}");
+            assert_eq!(
+                (error.status.as_u16(), error.param.as_deref()),
+                (400, Some(param)),
+                "{text}"
+            );
         }
     }
 
@@ -203,6 +228,9 @@ mod tests {
         struct Required {
             node_id: NodeId,
         }
-        assert_eq!(decode::<Required>("").unwrap_err().param.as_deref(), Some("node_id"));
+        assert_eq!(
+            decode::<Required>("").unwrap_err().param.as_deref(),
+            Some("node_id")
+        );
     }
 }

@@ -152,13 +152,14 @@ pub(super) async fn enroll_node(
         },
         enrollment_id: Some(token.enrollment_id),
     };
-    match tx.insert_node(&node).await {
-        // Another enrollment with this identity or credential committed meanwhile.
-        Err(StoreError::Duplicate { .. }) => return Err(known()),
-        stored => stored?,
-    }
+    // The token first: of several hosts that ask at once, all but one wait here and then find it used.
     if !tx.consume_enrollment_token(token.enrollment_id, node.id).await? {
         return Err(ApiError::invalid_node_credential());
+    }
+    match tx.insert_node(&node).await {
+        // Another enrollment with this identity or credential committed meanwhile; the token stays usable.
+        Err(StoreError::Duplicate { .. }) => return Err(known()),
+        stored => stored?,
     }
     let details = json!({ "name": node.name, "provider": provider, "enrollment_id": token.enrollment_id });
     let actor = format!("enrollment_token:{}", token.enrollment_id);

@@ -1,0 +1,15 @@
+//! Core's HTTP edge over real requests: credentials, bodies, order of checks, and the operator's and machines' routes.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod bodies;
+mod credentials;
+mod deployment;
+mod enrollment;
+mod golden;
+mod nodes;
+mod openapi;
+mod order;
+mod owner;
+mod projects;
+mod secrets;

@@ -1,0 +1,50 @@
+//! The API's description. That the checked-in copy is current is `cargo xtask tidy`'s.
+
+use oac_core::http::router;
+use oac_testkit::core::TestCore;
+use reqwest::Method;
+use serde_json::Value;
+
+#[tokio::test]
+async fn the_served_document_is_3_1_names_every_route_and_needs_no_credential() {
+    let core = TestCore::start().await;
+    let document = core
+        .call(Method::GET, "/openapi.json", None, None)
+        .await
+        .expect(200);
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
+    let mut names = Vec::new();
+    for route in router::table() {
+        let (method, path) = route.name();
+        let operation = &document["paths"][path][method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {path}");
+        let refusal = &operation["responses"]["default"]["content"]["application/json"]["schema"];
+        assert_eq!(
+            refusal["$ref"], "#/components/schemas/ErrorEnvelope",
+            "{method} {path}"
+        );
+        let open = operation.get("security").is_none();
+        assert_eq!(open, route.credential.as_str() == "open", "{method} {path}");
+        names.push(operation["operationId"].as_str().unwrap().to_owned());
+    }
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "operation ids are distinct");
+    assert_references(&document, &document);
+}
+
+/// Every `$ref` names something.
+fn assert_references(value: &Value, document: &Value) {
+    match value {
+        Value::Object(object) => {
+            if let Some(Value::String(reference)) = object.get("$ref") {
+                let pointer = reference.trim_start_matches('#');
+                assert!(document.pointer(pointer).is_some(), "{reference} names nothing");
+            }
+            object.values().for_each(|v| assert_references(v, document));
+        }
+        Value::Array(items) => items.iter().for_each(|v| assert_references(v, document)),
+        _ => {}
+    }
+}
