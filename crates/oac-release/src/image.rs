@@ -206,6 +206,7 @@ fn config(build: &BuildImage<'_>, layers: &[Layer]) -> Result<Value, ImageError>
         "architecture": "amd64",
         "config": {
             "Entrypoint": ["/usr/local/bin/oac-runtime"],
+            "Labels": { "io.oac.layout": "1" },
             "User": "1000:1000",
             "WorkingDir": "/environment/workspace",
         },

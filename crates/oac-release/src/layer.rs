@@ -37,6 +37,10 @@ pub(crate) fn write_layer(
         text.into_bytes()
     };
     let file = |bytes, mode| Entry::File { mode, bytes };
+    let private = || Entry::Folder {
+        mode: 0o700,
+        owner: UID,
+    };
     let entries: BTreeMap<&str, Entry> = BTreeMap::from([
         (
             "environment/",
@@ -45,6 +49,10 @@ pub(crate) fn write_layer(
                 owner: UID,
             },
         ),
+        // The folders of `/environment`, as the image's label `io.oac.layout` promises (docs/decisions/0002).
+        ("environment/initialization/", private()),
+        ("environment/packages/", private()),
+        ("environment/workspace/", private()),
         (
             "etc/",
             Entry::Folder {
@@ -169,4 +177,33 @@ fn account_files(base: &Path) -> io::Result<BTreeMap<String, String>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layer_ships_the_private_folders_that_the_layout_label_promises() {
+        let runtime = tempfile::NamedTempFile::new().unwrap();
+        let mut bytes = Vec::new();
+        write_layer(&mut bytes, None, runtime.path(), 0).unwrap();
+        let mut found = Vec::new();
+        for entry in tar::Archive::new(&bytes[..]).entries().unwrap() {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            let path = entry.path().unwrap().display().to_string();
+            if path.starts_with("environment/") && path.trim_end_matches('/').contains('/') {
+                let facts = (
+                    header.mode().unwrap(),
+                    header.uid().unwrap(),
+                    header.gid().unwrap(),
+                );
+                assert_eq!(facts, (0o700, UID, UID), "{path}");
+                found.push(path.trim_end_matches('/').to_owned());
+            }
+        }
+        let names = ["initialization", "packages", "workspace"].map(|n| format!("environment/{n}"));
+        assert_eq!(found, names);
+    }
 }
