@@ -1,0 +1,13 @@
+//! Core's hub, placement and allocation workers, against a scripted node that speaks the real protocol over a real
+//! WebSocket. The node's engine is the only thing played: it survives its node being killed, keeps receipts, and counts
+//! what really happened to each allocation.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+
+mod create;
+mod hub;
+mod kill;
+mod loss;
+mod node;
+mod placement;
+mod world;
