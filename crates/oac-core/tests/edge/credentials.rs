@@ -91,7 +91,6 @@ fn accepts(route: &GoldenRoute, attempt: &Attempt) -> bool {
 }
 
 // req: G-059, P-015
-// inv: INV-C26
 #[tokio::test]
 async fn every_route_answers_401_to_everything_but_its_own_class_of_credential() {
     let core = TestCore::start().await;

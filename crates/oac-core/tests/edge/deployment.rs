@@ -47,7 +47,6 @@ async fn a_fresh_installation_has_no_selection() {
     }
 }
 
-// req: G-001, G-164
 // inv: INV-C4, INV-C15
 #[tokio::test]
 async fn a_selection_is_saved_once_and_each_change_is_a_new_generation_with_one_audit_entry() {

@@ -119,6 +119,7 @@ async fn a_token_approves_the_recommended_or_the_chosen_limits() {
 }
 
 // req: P-002, G-014
+// inv: INV-C13, INV-C15, INV-P24
 #[tokio::test]
 async fn enroll_checks_in_the_documented_order_and_a_refusal_leaves_the_token_usable() {
     let core = TestCore::start().await;
@@ -136,6 +137,8 @@ async fn enroll_checks_in_the_documented_order_and_a_refusal_leaves_the_token_us
         body
     };
     let wrong = new_secret("");
+    let other = core.enroll(&json!({})).await;
+    let entries = audit(&core).await.len();
 
     // The body before the token.
     let answer = enroll(&core, &wrong, &without("core_url")).await;
@@ -205,7 +208,6 @@ async fn enroll_checks_in_the_documented_order_and_a_refusal_leaves_the_token_us
         409,
         "sandbox_node_address_mismatch",
     );
-    let other = core.enroll(&json!({})).await;
     refused(
         &enroll(&core, &token, &with("node_id", json!(other.node_id))).await,
         409,
@@ -218,7 +220,8 @@ async fn enroll_checks_in_the_documented_order_and_a_refusal_leaves_the_token_us
         "idempotency_conflict",
     );
 
-    // None of that used the token.
+    // None of that used the token or left a trace.
+    assert_eq!(audit(&core).await.len(), entries);
     let node = enroll(&core, &token, &good).await.expect(201);
     let expected = json!({
         "node_id": good["node_id"],
@@ -248,14 +251,14 @@ async fn enroll_checks_in_the_documented_order_and_a_refusal_leaves_the_token_us
 }
 
 // req: G-052
-// inv: INV-C13, INV-C15
+// inv: INV-C13, INV-C15, INV-P24
 #[tokio::test]
 async fn a_token_enrolls_one_node_however_many_ask_at_once() {
     one_node_per_token(&TestCore::start().await).await;
 }
 
 // req: G-052
-// inv: INV-C13, INV-C15
+// inv: INV-C13, INV-C15, INV-P24
 #[tokio::test]
 async fn pg_a_token_enrolls_one_node_however_many_ask_at_once() {
     one_node_per_token(&TestCore::start_postgres().await).await;
@@ -446,4 +449,29 @@ async fn identity_is_the_named_nodes_own() {
         400,
         "invalid_request_error",
     );
+}
+
+// req: G-015
+#[tokio::test]
+async fn the_address_nodes_are_told_is_public_url_whatever_address_was_asked() {
+    let public_url = Some(Some("https://core.example.com".to_owned()));
+    let core = TestCore::with(CoreOptions {
+        public_url,
+        ..CoreOptions::default()
+    })
+    .await;
+    core.deploy(2, 2048).await;
+    let token = core.enrollment_token(&json!({})).await;
+    let request = core
+        .request(Method::GET, CONFIGURATION)
+        .bearer_auth(token.expose())
+        .header("host", "elsewhere.example.com")
+        .header("x-forwarded-host", "elsewhere.example.com")
+        .header("x-forwarded-proto", "http");
+    assert_eq!(
+        send(request).await.expect(200)["core_url"],
+        "https://core.example.com"
+    );
+    let url = core.core().config.public_url.as_ref().unwrap();
+    assert_eq!(url.link_url(), "wss://core.example.com/api/v1/sandbox-link");
 }

@@ -11,5 +11,6 @@ mod nodes;
 mod openapi;
 mod order;
 mod owner;
+mod program;
 mod projects;
 mod secrets;

@@ -1,9 +1,28 @@
-//! The API's description. That the checked-in copy is current is `cargo xtask tidy`'s.
+//! The API's description. The first test is also the generator of `docs/openapi.json`: `cargo xtask tidy` runs it.
+
+use std::path::Path;
 
 use oac_core::http::router;
 use oac_testkit::core::TestCore;
 use reqwest::Method;
 use serde_json::Value;
+
+/// Set to write the file instead of comparing it.
+const WRITE: &str = "OAC_WRITE_GENERATED";
+
+#[test]
+fn the_checked_in_openapi_document_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let current = oac_core::openapi_document().to_pretty_json().unwrap() + "\n";
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &current).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == current,
+        "docs/openapi.json is out of date: run cargo xtask tidy --write"
+    );
+}
 
 #[tokio::test]
 async fn the_served_document_is_3_1_names_every_route_and_needs_no_credential() {

@@ -1,0 +1,155 @@
+//! The program `oac-core` itself.
+
+use std::{path::Path, time::Duration};
+
+use oac_core::config::Config;
+use oac_model::{NodeId, Secret};
+use oac_testkit::{
+    core::{new_secret, send},
+    program::Program,
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+const LONG: Duration = Duration::from_secs(60);
+const EXE: &str = env!("CARGO_BIN_EXE_oac-core");
+
+/// A configuration in `folder` whose Core listens on a free port.
+fn configure(folder: &Path, more: &str) -> (std::path::PathBuf, String) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let path = folder.join("config.toml");
+    let database = folder.join("core.db");
+    let text = format!(
+        "listen = [\"127.0.0.1:{port}\"]\npublic_url = \"http://core.test:{port}\"\n{more}\n\
+         [database]\nurl = \"sqlite://{}\"\n",
+        database.display()
+    );
+    std::fs::write(&path, text).unwrap();
+    (path, format!("http://127.0.0.1:{port}"))
+}
+
+async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(EXE).args(arguments).output().await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["setup", "release"] {
+        let (code, out, err) = run(&[command]).await;
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{command}");
+        assert_eq!(
+            err,
+            format!("oac-core: `{command}` is not built yet: nothing was changed\n")
+        );
+    }
+    let (path, _) = configure(folder.path(), "colour = \"blue\"");
+    let path = path.to_str().unwrap();
+    let (code, _, err) = run(&["run", "--config", path]).await;
+    assert_eq!(code, Some(1));
+    assert!(err.contains("unknown field `colour`"), "{err}");
+    configure(folder.path(), "release_dir = \"/x\"");
+    let (code, _, err) = run(&["run", "--config", path]).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        err.ends_with("`release_dir` is not supported by this build: remove it from the configuration\n"),
+        "{err}"
+    );
+    assert!(!folder.path().join("core.db").exists(), "nothing was opened");
+}
+
+// inv: INV-C14, INV-P25
+#[tokio::test]
+async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_no_credential() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, url) = configure(folder.path(), "");
+    let path = config.to_str().unwrap();
+    let mut command = Command::new(EXE);
+    command.args(["run", "--config", path]).env("OAC_LOG", "trace");
+    let mut core = Program::start("oac-core", command, &folder.path().join("core.log")).unwrap();
+    // Only for its provider: the client below speaks plain http.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ready = format!("{url}/readyz");
+    core.until("Core serves", LONG, async || {
+        http.get(&ready)
+            .send()
+            .await
+            .ok()
+            .filter(|r| r.status().is_success())
+            .map(drop)
+    })
+    .await
+    .unwrap();
+
+    // Keys are made and revoked beside the serving Core.
+    let (code, out, err) = run(&["core-key", "create", "--config", path, "--name", "tests"]).await;
+    assert_eq!(code, Some(0), "{err}");
+    let core_key = Secret::new(out.trim_end());
+    assert!(core_key.expose().starts_with("oac_core_") && core_key.expose().len() == "oac_core_".len() + 64);
+    let post = |path: &str, credential: &Secret, body: Value| {
+        send(
+            http.post(format!("{url}{path}"))
+                .bearer_auth(credential.expose())
+                .json(&body),
+        )
+    };
+    let selection = oac_testkit::core::docker_selection(0, 2, 2048);
+    let saved = post("/core/v1/sandbox/deployment", &core_key, selection)
+        .await
+        .expect(200);
+    let token = post("/core/v1/sandbox/enrollment-tokens", &core_key, json!({}))
+        .await
+        .expect(201);
+    let token = Secret::new(token["token"].as_str().unwrap());
+    let credential = new_secret("");
+    let body = json!({
+        "node_id": NodeId::random(),
+        "credential": credential.expose(),
+        "name": "node",
+        "provider": "docker",
+        "backend_fingerprint": "ab".repeat(32),
+        "deployment_generation": 1,
+        "specification_digest": saved["specification_digest"],
+        "core_url": saved["core_url"],
+    });
+    post("/api/v1/sandbox-node/enroll", &token, body)
+        .await
+        .expect(201);
+
+    let id = err.split_whitespace().nth(2).unwrap();
+    assert_eq!(
+        run(&["core-key", "revoke", "--config", path, id]).await.0,
+        Some(0)
+    );
+    assert_eq!(
+        run(&["core-key", "revoke", "--config", path, id]).await.0,
+        Some(1)
+    );
+    let answer = post("/core/v1/projects", &core_key, json!({ "name": "late" })).await;
+    assert_eq!(answer.status.as_u16(), 401);
+
+    let proc = format!("/proc/{}", core.pid().unwrap());
+    let told = [format!("{proc}/cmdline"), format!("{proc}/environ")]
+        .map(|p| std::fs::read(p).unwrap())
+        .concat();
+    let told = String::from_utf8_lossy(&told).into_owned() + &core.log_text();
+    assert!(told.contains("sqlite") || told.contains("run"));
+    for secret in [&core_key, &token, &credential] {
+        let text = secret.expose().rsplit('_').next().unwrap();
+        assert!(!told.contains(text));
+    }
+
+    assert_eq!(core.stop().await, Some(0));
+    // The lease was given up: another holder need not wait for it.
+    let config = Config::load(&config).unwrap();
+    let options = oac_store::StoreOptions::new(config.database);
+    let store = oac_store::Store::open(options).await.unwrap();
+    assert!(store.single().owner().await.unwrap().expired());
+}
