@@ -309,3 +309,17 @@ async fn an_image_that_ships_the_environment_needs_one_upload() {
         ["/home"]
     );
 }
+
+// inv: INV-V2
+#[tokio::test]
+async fn core_holds_the_same_declarations_as_the_backend() {
+    let world = DockerWorld::scripted().await;
+    let provider = world.provider();
+    let held = oac_provider::declarations_of(oac_model::ProviderKind::Docker).unwrap();
+    for operation in oac_wire::shapes::Operation::ALL {
+        assert_eq!(held.support(*operation), provider.declarations().support(*operation));
+    }
+    for access in [NetworkAccess::None, NetworkAccess::Restricted, NetworkAccess::Public] {
+        assert_eq!(held.enforces(access), provider.declarations().enforces(access));
+    }
+}
