@@ -317,9 +317,16 @@ async fn core_holds_the_same_declarations_as_the_backend() {
     let provider = world.provider();
     let held = oac_provider::declarations_of(oac_model::ProviderKind::Docker).unwrap();
     for operation in oac_wire::shapes::Operation::ALL {
-        assert_eq!(held.support(*operation), provider.declarations().support(*operation));
+        assert_eq!(
+            held.support(*operation),
+            provider.declarations().support(*operation)
+        );
     }
-    for access in [NetworkAccess::None, NetworkAccess::Restricted, NetworkAccess::Public] {
+    for access in [
+        NetworkAccess::None,
+        NetworkAccess::Restricted,
+        NetworkAccess::Public,
+    ] {
         assert_eq!(held.enforces(access), provider.declarations().enforces(access));
     }
 }
