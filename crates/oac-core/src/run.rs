@@ -73,8 +73,10 @@ pub struct Running {
 pub async fn program(config: &Path) -> Result<(), ProgramError> {
     start_log();
     let config = Config::load(config)?;
-    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate()).map_err(ProgramError::Signals)?;
-    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt()).map_err(ProgramError::Signals)?;
+    let mut terminate =
+        tokio::signal::unix::signal(SignalKind::terminate()).map_err(ProgramError::Signals)?;
+    let mut interrupt =
+        tokio::signal::unix::signal(SignalKind::interrupt()).map_err(ProgramError::Signals)?;
     let running = start(config).await?;
     for address in &running.addresses {
         tracing::info!(%address, "listening");
@@ -92,7 +94,10 @@ fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second subscriber in one process is a test's, which keeps its own.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 /// Binds the configured addresses, then [`start_on`].
@@ -108,8 +113,11 @@ pub async fn start_on(
     listeners: Vec<TcpListener>,
     clock_offset_millis: i64,
 ) -> Result<Running, StartError> {
-    let addresses =
-        listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>().map_err(StartError::Address)?;
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<Result<_, _>>()
+        .map_err(StartError::Address)?;
     let lock = ExclusiveLock::take(&config.database)?;
     let store = open_store(&config, clock_offset_millis).await?;
     let core = Arc::new(Core {
@@ -121,7 +129,11 @@ pub async fn start_on(
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });
-    core.tasks.spawn(Kind::Worker, "owner lease", owner::keep(core.clone(), Holder::random(), lock));
+    core.tasks.spawn(
+        Kind::Worker,
+        "owner lease",
+        owner::keep(core.clone(), Holder::random(), lock),
+    );
     start_workers(&core);
     serve::serve(&core, listeners, router::router(&core));
     Ok(Running { core, addresses })

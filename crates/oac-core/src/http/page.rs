@@ -42,22 +42,23 @@ impl PageQuery {
     /// What the cursor names, such as the id of the last row shown; 400 for text that no page gave out.
     pub fn after<C: std::str::FromStr>(&self) -> Result<Option<C>, ApiError> {
         self.cursor.as_deref().map(str::parse).transpose().map_err(|_| {
-            ApiError::invalid_member("cursor", "cursor is not one that a page gave out: start without it.")
+            ApiError::invalid_member(
+                "cursor",
+                "cursor is not one that a page gave out: start without it.",
+            )
         })
     }
 }
 
 impl<T> Page<T> {
     /// The first `limit` of `rows`, which were asked for one more than that; `cursor` names a row for [`PageQuery::after`].
-    pub fn of<R>(
-        mut rows: Vec<R>,
-        limit: u64,
-        cursor: impl Fn(&R) -> String,
-        show: impl Fn(R) -> T,
-    ) -> Self {
+    pub fn of<R>(mut rows: Vec<R>, limit: u64, cursor: impl Fn(&R) -> String, show: impl Fn(R) -> T) -> Self {
         let more = rows.len() as u64 > limit;
         rows.truncate(limit as usize);
         let next = rows.last().filter(|_| more).map(cursor);
-        Self { data: rows.into_iter().map(show).collect(), next }
+        Self {
+            data: rows.into_iter().map(show).collect(),
+            next,
+        }
     }
 }

@@ -11,7 +11,10 @@ use std::{
 
 use axum::{Router, extract::Request};
 use hyper::{body::Incoming, server::conn::http1};
-use hyper_util::{rt::{TokioIo, TokioTimer}, service::TowerToHyperService};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt as _;
 
@@ -34,7 +37,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Peer(pub IpAddr);
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: check that the address is this host's and that nothing else listens there")]
+#[error(
+    "cannot listen on {address}: check that the address is this host's and that nothing else listens there"
+)]
 pub struct ListenError {
     address: SocketAddr,
     source: std::io::Error,
@@ -44,7 +49,11 @@ pub struct ListenError {
 pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ListenError> {
     let mut listeners = Vec::with_capacity(addresses.len());
     for &address in addresses {
-        listeners.push(TcpListener::bind(address).await.map_err(|source| ListenError { address, source })?);
+        listeners.push(
+            TcpListener::bind(address)
+                .await
+                .map_err(|source| ListenError { address, source })?,
+        );
     }
     Ok(listeners)
 }

@@ -92,7 +92,10 @@ mod tests {
     fn a_body_that_breaks_a_rule_at_any_depth_is_refused_with_the_member() {
         assert!(decode::<Outer>(br#"{"name":"n","inner":{"count":1}}"#).is_ok());
         for (body, param) in [
-            (&br#"{"name":"n","inner":{"count":1,"more":1}}"#[..], Some("inner.more")),
+            (
+                &br#"{"name":"n","inner":{"count":1,"more":1}}"#[..],
+                Some("inner.more"),
+            ),
             (br#"{"name":"n","inner":{"count":null}}"#, Some("inner.count")),
             (br#"{"name":"n","inner":null}"#, Some("inner")),
             (br#"{"name":"n","inner":{}}"#, Some("inner.count")),
@@ -105,7 +108,11 @@ mod tests {
             let error = decode::<Outer>(body).unwrap_err();
             assert_eq!(error.status, 400);
             assert_eq!(error.param.as_deref(), param, "{}", String::from_utf8_lossy(body));
-            let code = if param.is_some() { "invalid_request_error" } else { "invalid_request" };
+            let code = if param.is_some() {
+                "invalid_request_error"
+            } else {
+                "invalid_request"
+            };
             assert_eq!(error.code, Some(code));
         }
     }

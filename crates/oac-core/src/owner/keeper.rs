@@ -55,7 +55,11 @@ async fn hold(core: &Core, ownership: Ownership) {
     loop {
         tokio::time::sleep(pause.min(core.owner.lease_left())).await;
         let asked_at = Instant::now();
-        let answer = tokio::time::timeout(core.owner.lease_left(), core.store.renew_ownership(&ownership, LEASE)).await;
+        let answer = tokio::time::timeout(
+            core.owner.lease_left(),
+            core.store.renew_ownership(&ownership, LEASE),
+        )
+        .await;
         match answer {
             Ok(Ok(true)) => {
                 core.owner.renewed(&ownership, asked_at);

@@ -10,19 +10,26 @@ use crate::{config::Config, entropy, http::check_name};
 /// Creates a Core key: the key goes to standard output, alone on its line, what it is to standard error.
 pub async fn create_core_key(config: &Path, name: &str) -> Result<(), ProgramError> {
     check_name("name", name).map_err(|_| ProgramError::KeyName)?;
-    let store = open_store(&Config::load(config)?, 0).await.map_err(StartError::from)?;
+    let store = open_store(&Config::load(config)?, 0)
+        .await
+        .map_err(StartError::from)?;
     let key = entropy::secret(entropy::CORE_KEY_PREFIX).map_err(ProgramError::Entropy)?;
     let row = store.create_core_key(name, key.digest()).await?;
     store.close().await;
     // The one time it is shown.
     writeln!(std::io::stdout(), "{}", key.expose()).map_err(ProgramError::Output)?;
-    eprintln!("Core key {} ({name}) was created. Keep the key: it is shown only now.", row.id);
+    eprintln!(
+        "Core key {} ({name}) was created. Keep the key: it is shown only now.",
+        row.id
+    );
     Ok(())
 }
 
 /// Revokes a Core key; its console sessions end with it.
 pub async fn revoke_core_key(config: &Path, id: CoreKeyId) -> Result<(), ProgramError> {
-    let store = open_store(&Config::load(config)?, 0).await.map_err(StartError::from)?;
+    let store = open_store(&Config::load(config)?, 0)
+        .await
+        .map_err(StartError::from)?;
     let revoked = store.revoke_core_key(id).await?;
     store.close().await;
     if !revoked {
