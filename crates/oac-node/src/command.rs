@@ -315,9 +315,8 @@ async fn probe(config: &Configuration, state_dir: &Path, host_id: Digest, failur
         Ok(provider) => provider,
         Err(error) => return failures.push(chain(&error)),
     };
-    if let Err(error) = provider.probe(Instant::now() + PROBE).await {
-        failures.push(error.to_string());
-    }
+    let found = provider.diagnose(Instant::now() + PROBE).await;
+    failures.extend(found.iter().map(ToString::to_string));
 }
 
 /// Logs go to standard error: text for a terminal, JSON otherwise; `OAC_LOG` filters, `OAC_LOG_FORMAT` (`text` or

@@ -22,9 +22,43 @@ fn unavailable(error: EngineError) -> ProbeError {
     failed(DiagnosticCode::ProviderUnavailable, cause(error).0)
 }
 
+/// Whether a failed check ends the round.
+enum Round {
+    StopAtFirst,
+    Collect(Vec<ProbeError>),
+}
+
+impl Round {
+    fn failed(&mut self, error: ProbeError) -> Result<(), ProbeError> {
+        match self {
+            Self::StopAtFirst => Err(error),
+            Self::Collect(all) => {
+                all.push(error);
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Inner {
+    /// The first failed check.
     pub(crate) async fn probe(&self, by: Instant) -> Result<(), ProbeError> {
-        match tokio::time::timeout_at(by.into(), self.check()).await {
+        self.round(&mut Round::StopAtFirst, by).await
+    }
+
+    /// Every failed check, as far as the engine can be asked at all.
+    pub(crate) async fn diagnose(&self, by: Instant) -> Vec<ProbeError> {
+        let mut round = Round::Collect(Vec::new());
+        let fatal = self.round(&mut round, by).await.err();
+        let collected = match round {
+            Round::Collect(all) => all,
+            Round::StopAtFirst => Vec::new(),
+        };
+        collected.into_iter().chain(fatal).collect()
+    }
+
+    async fn round(&self, round: &mut Round, by: Instant) -> Result<(), ProbeError> {
+        match tokio::time::timeout_at(by.into(), self.check(round)).await {
             Ok(result) => result,
             Err(_) => Err(failed(
                 DiagnosticCode::ProviderUnavailable,
@@ -33,29 +67,29 @@ impl Inner {
         }
     }
 
-    async fn check(&self) -> Result<(), ProbeError> {
+    async fn check(&self, round: &mut Round) -> Result<(), ProbeError> {
         use DiagnosticCode::*;
         let mut session = self.engine.session().await.map_err(unavailable)?;
         let system = session.system().await.map_err(unavailable)?;
         if !self.host.is_recorded_host(&system.id) {
-            return Err(failed(
+            round.failed(failed(
                 ProviderUnavailable,
                 "this is another host than the recorded one; see oac-node rebind-host",
-            ));
+            ))?;
         }
         let (major, minor) = session.api();
         if !system.memory_limit || !system.cpu_cfs_quota {
-            return Err(failed(
+            round.failed(failed(
                 HostUnsupported,
                 "the Docker Engine enforces no memory limit or CPU quota",
-            ));
+            ))?;
         }
         if (major, minor) < API_FLOOR {
             let text = format!("the Docker Engine's API is {major}.{minor}; 1.41 or later is needed");
-            return Err(failed(HostUnsupported, text));
+            round.failed(failed(HostUnsupported, text))?;
         }
         if system.mem_total <= 0 {
-            return Err(failed(ProviderUnavailable, "the Docker Engine reports no memory"));
+            round.failed(failed(ProviderUnavailable, "the Docker Engine reports no memory"))?;
         }
         if system.cpus < i64::from(self.options.resources.cpus)
             || system.mem_total < self.options.memory_bytes()
@@ -67,12 +101,16 @@ impl Inner {
                 system.cpus,
                 system.mem_total >> 20,
             );
-            return Err(failed(CapacityInsufficient, text));
+            round.failed(failed(CapacityInsufficient, text))?;
         }
         let path = format!("/images/{}/json", self.options.image);
-        if session.get::<Image>(&path).await.map_err(unavailable)?.is_none() {
-            let text = format!("the Docker Engine has no image {}", self.options.image);
-            return Err(failed(RuntimeImageUnavailable, text));
+        match session.get::<Image>(&path).await {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let text = format!("the Docker Engine has no image {}", self.options.image);
+                round.failed(failed(RuntimeImageUnavailable, text))?;
+            }
+            Err(error) => round.failed(unavailable(error))?,
         }
         let path = format!("/networks/{}", self.options.network);
         if session
@@ -82,7 +120,7 @@ impl Inner {
             .is_none()
         {
             let text = format!("the Docker Engine has no network {}", self.options.network);
-            return Err(failed(ProviderUnavailable, text));
+            round.failed(failed(ProviderUnavailable, text))?;
         }
         Ok(())
     }

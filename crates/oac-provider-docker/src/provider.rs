@@ -338,6 +338,10 @@ impl Provider for DockerProvider {
         self.inner.probe(by).await
     }
 
+    async fn diagnose(&self, by: Instant) -> Vec<ProbeError> {
+        self.inner.diagnose(by).await
+    }
+
     async fn create(&self, b: &Bootstrap, by: Instant) -> Result<Info, CreateFailure> {
         let (inner, bootstrap) = (self.inner.clone(), b.clone());
         let work = async move { inner.create(bootstrap).await };

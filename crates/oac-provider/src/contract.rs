@@ -181,6 +181,11 @@ pub struct SweepReport {
 pub trait Provider: Send + Sync + 'static {
     fn declarations(&self) -> &Declarations;
     async fn probe(&self, by: Instant) -> Result<(), ProbeError>;
+
+    /// Every readiness check that fails, for `doctor`. A backend whose checks do not build on each other runs them all.
+    async fn diagnose(&self, by: Instant) -> Vec<ProbeError> {
+        self.probe(by).await.err().into_iter().collect()
+    }
     async fn create(&self, b: &Bootstrap, by: Instant) -> Result<Info, CreateFailure>;
     async fn info(&self, r: &Reference, by: Instant) -> Result<Info, Failure>;
     async fn renew(&self, r: &Reference, by: Instant) -> Result<Info, Failure>;

@@ -176,6 +176,22 @@ async fn docker_the_program_registers_serves_and_stops_on_a_real_engine() {
         String::from_utf8_lossy(&healthy.stdout)
     );
 
+    let missing = Backend {
+        host: made.backend.host.clone(),
+        image: "ab".repeat(32),
+        network: "oac-node-test-missing".into(),
+    };
+    let unready = Installation::on(&core, &missing);
+    oac_node::records::Directory::create(&unready.state_dir).unwrap();
+    let both = output(made.command(&unready, "doctor")).await;
+    let printed = String::from_utf8_lossy(&both.stdout).into_owned();
+    for expected in ["not registered", "no image", "no network"] {
+        assert!(
+            printed.contains(expected),
+            "doctor names every failure: {printed}"
+        );
+    }
+
     let child = made.command(&installation, "run").spawn().unwrap();
     let (mut link, hello) = core.greet().await;
     assert!(hello.health.provider_ready, "{:?}", hello.health.diagnostic);
