@@ -345,10 +345,7 @@ fn kind_of(text: &[u8]) -> Result<std::borrow::Cow<'_, str>, FrameError> {
         }
     };
     let peek: Peek<'_> = serde_json::from_slice(text).map_err(|_| malformed(text))?;
-    if peek
-        .version
-        .is_some_and(|v| v != crate::PROTOCOL_VERSION)
-    {
+    if peek.version.is_some_and(|v| v != crate::PROTOCOL_VERSION) {
         return Err(FrameError::Version);
     }
     peek.kind.ok_or_else(|| malformed(text))

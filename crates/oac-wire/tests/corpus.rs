@@ -17,7 +17,9 @@ struct Case {
 fn corpus(file: &str) -> Vec<Case> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(file);
     let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Where the frame is refused: `""` nowhere, `frame`, `request` or `result`; and the frame again.
@@ -43,7 +45,10 @@ fn every_frame_of_the_accept_corpus_is_accepted_and_survives_a_round_trip() {
     for case in corpus("accept.jsonl") {
         let (stage, encoded) = judge(&case);
         assert_eq!(stage, "", "{}", case.name);
-        let again = Case { frame: encoded.clone().unwrap(), ..case };
+        let again = Case {
+            frame: encoded.clone().unwrap(),
+            ..case
+        };
         assert_eq!(judge(&again), ("", encoded), "{}", again.name);
     }
 }
@@ -60,7 +65,8 @@ fn every_frame_of_the_reject_corpus_is_refused_at_its_stage() {
 // inv: INV-P20
 #[test]
 fn no_refusal_repeats_a_value_of_the_frame() {
-    let frame = r#"{"version":1,"type":"heartbeat","connection_id":"open-sesame","owner_epoch":1,"health":{}}"#;
+    let frame =
+        r#"{"version":1,"type":"heartbeat","connection_id":"open-sesame","owner_epoch":1,"health":{}}"#;
     let error = NodeFrame::decode(frame.as_bytes()).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
 }
@@ -84,7 +90,13 @@ fn a_frame_at_its_limit_is_taken_and_one_byte_more_is_not() {
     ] {
         assert!(NodeFrame::decode(padded(&frame, limit).as_bytes()).is_ok());
         let refused = NodeFrame::decode(padded(&frame, limit + 1).as_bytes()).unwrap_err();
-        assert_eq!(refused, FrameError::TooLarge { bytes: limit + 1, limit });
+        assert_eq!(
+            refused,
+            FrameError::TooLarge {
+                bytes: limit + 1,
+                limit
+            }
+        );
     }
     for (frame, limit) in [
         (named("welcome"), limits::CONTROL_FRAME_BYTES),
@@ -94,7 +106,13 @@ fn a_frame_at_its_limit_is_taken_and_one_byte_more_is_not() {
     ] {
         assert!(CoreFrame::decode(padded(&frame, limit).as_bytes()).is_ok());
         let refused = CoreFrame::decode(padded(&frame, limit + 1).as_bytes()).unwrap_err();
-        assert_eq!(refused, FrameError::TooLarge { bytes: limit + 1, limit });
+        assert_eq!(
+            refused,
+            FrameError::TooLarge {
+                bytes: limit + 1,
+                limit
+            }
+        );
     }
 }
 
@@ -102,7 +120,9 @@ fn a_frame_at_its_limit_is_taken_and_one_byte_more_is_not() {
 fn the_largest_standard_input_passes_and_one_byte_more_is_invalid() {
     let accept = corpus("accept.jsonl");
     let frame = &accept.iter().find(|c| c.name == "command").unwrap().frame;
-    let CoreFrame::Request(mut request) = CoreFrame::decode(frame.as_bytes()).unwrap() else { panic!("a request") };
+    let CoreFrame::Request(mut request) = CoreFrame::decode(frame.as_bytes()).unwrap() else {
+        panic!("a request")
+    };
     for (bytes, fits) in [(limits::STDIN_BYTES, true), (limits::STDIN_BYTES + 1, false)] {
         if let Arguments::Command(command) = &mut request.body.as_mut().unwrap().arguments {
             command.stdin = Some(vec![b'x'; bytes].into());
@@ -110,7 +130,10 @@ fn the_largest_standard_input_passes_and_one_byte_more_is_invalid() {
         let encoded = CoreFrame::Request(request.clone()).encode();
         assert_eq!(encoded.is_ok(), fits);
         if let Ok(text) = encoded {
-            assert_eq!(CoreFrame::decode(text.as_bytes()).unwrap(), CoreFrame::Request(request.clone()));
+            assert_eq!(
+                CoreFrame::decode(text.as_bytes()).unwrap(),
+                CoreFrame::Request(request.clone())
+            );
         }
     }
 }
@@ -119,7 +142,12 @@ fn the_largest_standard_input_passes_and_one_byte_more_is_invalid() {
 #[test]
 fn opaque_data_returns_byte_for_byte() {
     let accept = corpus("accept.jsonl");
-    let frame = accept.iter().find(|c| c.name == "delete_retained").unwrap().frame.clone();
+    let frame = accept
+        .iter()
+        .find(|c| c.name == "delete_retained")
+        .unwrap()
+        .frame
+        .clone();
     let spaced = frame.replace(r#""data":{"x":null}"#, r#""data":{ "b" : 1.50, "a":[ null ] }"#);
     assert_ne!(frame, spaced);
     let encoded = CoreFrame::decode(spaced.as_bytes()).unwrap().encode().unwrap();
