@@ -322,9 +322,12 @@ impl Turns {
             turn.shared.progress.send_modify(|progress| {
                 progress.acked = progress.acked.max(ack.offset);
             });
-            let directory = self.records.directory(id);
-            // What cannot be removed now is removed with the next acknowledgement.
-            let _ = task::blocking(move || log::discard(&directory, ack.offset)).await;
+            // A segment holds at least this much, so fewer acknowledged bytes free none. What cannot be removed now is
+            // removed another time.
+            if ack.offset / limits::SEGMENT_BYTES > progress.acked / limits::SEGMENT_BYTES {
+                let directory = self.records.directory(id);
+                let _ = task::blocking(move || log::discard(&directory, ack.offset)).await;
+            }
         }
         Ok(())
     }

@@ -21,7 +21,8 @@ async fn cancel_lets_a_process_end_itself_and_kills_one_that_does_not() {
     first_output(&client, polite).await;
     assert!(client.cancel(polite, Cancel { grace_ms: 600_000 }).await.unwrap());
     let polite = told(&client, polite, 0).await;
-    assert_eq!(polite.all, b"up\nbye\n");
+    // A shell tells on stderr what became of its child.
+    assert_eq!(polite.stdout, b"up\nbye\n");
     assert_eq!((polite.exit().code.0, polite.exit().canceled), (Some(5), true));
     let deaf = begin(
         &client,

@@ -1,7 +1,10 @@
 //! The real program against a test acceptor that stands where Core would.
 
 mod acceptor;
+mod docker_image;
+mod docker_links;
 mod ends;
+mod engine;
 mod links;
 mod output;
 mod restarts;
