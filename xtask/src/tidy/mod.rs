@@ -8,6 +8,7 @@ mod generated;
 mod links;
 mod lints;
 mod names;
+mod openings;
 mod purity;
 mod sizes;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     problems.extend(direction::check(&metadata));
     problems.extend(names::check(&files));
     problems.extend(lints::check(&metadata)?);
+    problems.extend(openings::check(root, &files)?);
     problems.extend(sizes::check(root, &files)?);
     problems.extend(links::check(root, &files)?);
     problems.extend(generated::check(&metadata, write)?);
