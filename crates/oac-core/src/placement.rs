@@ -123,9 +123,19 @@ impl Placing<'_> {
 /// # Errors
 /// [`PlaceError::Refused`] with placement's answer; [`StoreError::Duplicate`] when the Environment is placed already.
 pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
+    let mut reread = false;
     for _ in 0..ATTEMPTS {
         let choice = core.hub.memory().choose(&demand.request);
         let Some((node_id, pin)) = choice.node() else {
+            if !reread {
+                // Memory may be behind a deployment that was saved a moment ago.
+                reread = true;
+                let deployment = deployment_view(core, &core.store.single()).await?;
+                if deployment != core.hub.memory().deployment() {
+                    core.hub.memory().set_deployment(deployment);
+                    continue;
+                }
+            }
             // Running sandboxes in Core itself is a later backend's work.
             let refused = if choice.answer() == Answer::Direct {
                 Answer::Unavailable

@@ -22,3 +22,5 @@ pub(super) const STORE_PAUSE: Duration = Duration::from_millis(50);
 pub(super) const SAMPLE_MILLIS: i64 = 30_000;
 /// A Session that waits for a placement is tried again after this.
 pub(super) const DEMAND_MILLIS: i64 = 2_000;
+/// Resting allocations are looked through no more often than this.
+pub(super) const SCAN_MILLIS: i64 = 200;

@@ -220,7 +220,9 @@ async fn apply(
         row.state_changed_at = tx.now();
         row.diagnostic = None;
     }
-    row.diagnostic = diagnostic(state, event, row.diagnostic);
+    if let (Event::Observed(sighting), false) = (event, state == State::Released) {
+        row.diagnostic = diagnostic(state, sighting);
+    }
     if row != was {
         tx.save_allocation(&mut row).await?;
     }
@@ -245,31 +247,24 @@ fn revoke(row: &mut AllocationRow, was: &AllocationRow) {
     }
 }
 
-fn diagnostic(
-    state: State,
-    event: Event,
-    present: Option<AllocationDiagnostic>,
-) -> Option<AllocationDiagnostic> {
+/// What an operator is shown after an observation.
+pub(super) fn diagnostic(state: State, sighting: Sighting) -> Option<AllocationDiagnostic> {
     use oac_lifecycle::allocation::Diagnostic;
-    let Event::Observed(sighting) = event else {
-        return present;
+    let relevant = match state {
+        State::Running { .. } => true,
+        // Absence is what a cleanup is after, and no news about a create that is still unresolved.
+        _ => matches!(sighting, Sighting::Unanswered | Sighting::Ownership),
     };
-    let shown = match state {
-        State::Released => None,
-        // Absence is what a cleanup is after.
-        State::CleanupPending { .. } if matches!(sighting, Sighting::Absent { .. } | Sighting::NotFound) => {
-            None
-        }
-        State::CleanupPending { .. } if sighting.settles_create() => None,
-        _ => sighting.diagnostic(),
-    };
-    shown.map(|diagnostic| match diagnostic {
-        Diagnostic::NodeUnavailable => AllocationDiagnostic::NodeUnavailable,
-        Diagnostic::ResourceMissing => AllocationDiagnostic::ResourceMissing,
-        Diagnostic::ComputeUnconfirmed => AllocationDiagnostic::ComputeUnconfirmed,
-        Diagnostic::OwnershipMismatch => AllocationDiagnostic::OwnershipMismatch,
-        Diagnostic::ProviderUnavailable => AllocationDiagnostic::ProviderUnavailable,
-    })
+    sighting
+        .diagnostic()
+        .filter(|_| relevant)
+        .map(|diagnostic| match diagnostic {
+            Diagnostic::NodeUnavailable => AllocationDiagnostic::NodeUnavailable,
+            Diagnostic::ResourceMissing => AllocationDiagnostic::ResourceMissing,
+            Diagnostic::ComputeUnconfirmed => AllocationDiagnostic::ComputeUnconfirmed,
+            Diagnostic::OwnershipMismatch => AllocationDiagnostic::OwnershipMismatch,
+            Diagnostic::ProviderUnavailable => AllocationDiagnostic::ProviderUnavailable,
+        })
 }
 
 async fn write_operation(

@@ -299,12 +299,18 @@ async fn look(core: &Core, row: &AllocationRow, state: State) -> Result<Done, Ap
 /// An observation that changes nothing is not written.
 fn worth_storing(row: &AllocationRow, state: State, sighting: Sighting) -> bool {
     let settles = sighting.settles_create() && !matches!(state, State::Running { .. });
-    let shown = if matches!(state, State::Running { .. }) {
-        sighting.diagnostic().map(|d| d.as_str())
-    } else {
-        None
-    };
-    settles || shown != row.diagnostic.map(|d| d.as_str())
+    settles || record::diagnostic(state, sighting) != row.diagnostic
+}
+
+/// The node is away for good measure: the allocation is shown as disconnected, and nothing else changes.
+pub(super) async fn disconnected(core: &Core, row: &AllocationRow) -> Done {
+    match store(core, row, Event::Observed(Sighting::Unanswered), Detail::default).await {
+        Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
+        Err(error) => {
+            tracing::warn!(allocation_id = %row.id, error = %Chain(&error), "a disconnected node is not shown yet");
+            Done::Failed
+        }
+    }
 }
 
 /// The second of two answers: everything is rechecked in one transaction.

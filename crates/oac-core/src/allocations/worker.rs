@@ -16,14 +16,14 @@ use oac_lifecycle::{
     allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
 };
 use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
-use oac_store::{AllocationRow, Initialization, Ownership, StoreError};
+use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, Ownership, StoreError};
 
 use super::{
     demand, limits,
     record::{cause_from, state_of},
     steps::{self, Done},
 };
-use crate::{Core, http::error::Chain, owner};
+use crate::{Core, http::error::Chain};
 
 /// What one owner remembers of one allocation.
 struct Tracked {
@@ -44,6 +44,10 @@ struct Worker {
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
     /// Sessions without a sandbox that need one.
     waiting: BTreeMap<SessionId, Millis>,
+    /// The earliest `due` of all tracked, or earlier.
+    next_due: Millis,
+    /// Tracked allocations are looked through no earlier.
+    scan_at: Millis,
 }
 
 struct Finished {
@@ -80,6 +84,8 @@ impl Worker {
             at_node: HashMap::new(),
             running: FuturesUnordered::new(),
             waiting: BTreeMap::new(),
+            next_due: 0,
+            scan_at: 0,
         }
     }
 
@@ -174,7 +180,7 @@ impl Worker {
                 }
             }
         }
-        for id in self.due_running() {
+        for id in self.due() {
             match self.core.store.single().allocation(id).await? {
                 Some(row) if row.released_at.is_none() => self.consider(row).await?,
                 _ => {
@@ -186,23 +192,34 @@ impl Worker {
         Ok(())
     }
 
-    /// Allocations whose time came or whose surroundings changed, whatever their state was when last seen.
-    fn due_running(&self) -> Vec<AllocationId> {
+    /// Allocations whose time came or whose surroundings changed, whatever their state was when last seen. There may be
+    /// very many that rest, so they are not looked through with every poke.
+    fn due(&mut self) -> Vec<AllocationId> {
         let now = self.now();
+        if now < self.scan_at {
+            self.next_due = self.next_due.min(self.scan_at);
+            return Vec::new();
+        }
+        self.scan_at = now + limits::SCAN_MILLIS;
+        self.next_due = Millis::MAX;
         let mut connected: HashMap<NodeId, Option<ConnectionId>> = HashMap::new();
-        self.tracked
-            .iter()
-            .filter(|(id, tracked)| {
-                let connection = tracked.node_id.and_then(|node| {
-                    *connected
-                        .entry(node)
-                        .or_insert_with(|| self.core.hub.connected(node).map(|c| c.connection_id))
-                });
-                let linked = linked(&self.core, **id);
-                !self.in_flight.contains(id) && (now >= tracked.due || tracked.seen != (connection, linked))
-            })
-            .map(|(id, _)| *id)
-            .collect()
+        let mut due = Vec::new();
+        for (id, tracked) in &self.tracked {
+            if self.in_flight.contains(id) {
+                continue;
+            }
+            let connection = tracked.node_id.and_then(|node| {
+                *connected
+                    .entry(node)
+                    .or_insert_with(|| self.core.hub.connected(node).map(|c| c.connection_id))
+            });
+            if now >= tracked.due || tracked.seen != (connection, linked(&self.core, *id)) {
+                due.push(*id);
+            } else {
+                self.next_due = self.next_due.min(tracked.due);
+            }
+        }
+        due
     }
 
     async fn consider(&mut self, row: AllocationRow) -> Result<(), StoreError> {
@@ -244,6 +261,7 @@ impl Worker {
             initialized: row.initialization == Initialization::Complete,
             linked,
         };
+        self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
         let busy = row
             .node_id
             .is_some_and(|node| self.at_node.get(&node).copied().unwrap_or(0) >= limits::OPERATIONS_PER_NODE);
@@ -259,7 +277,21 @@ impl Worker {
             Next::Act(Action::Create | Action::Kill) if !may_mutate => tracked.due = now + 200,
             Next::Act(action) => self.start(row, state, action),
             Next::Wait { until } => {
-                let until = until.unwrap_or(Millis::MAX);
+                let mut until = until.unwrap_or(Millis::MAX);
+                let shown = row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
+                if let Some(at) = tracked
+                    .watch
+                    .disconnected_at()
+                    .filter(|_| state != State::Reserved && !shown)
+                {
+                    if now >= at {
+                        self.begin(row, |core, row| {
+                            async move { steps::disconnected(&core, &row).await }.boxed()
+                        });
+                        return Ok(());
+                    }
+                    until = until.min(at);
+                }
                 tracked.due = until;
                 if samples && !busy {
                     if now >= sample_due {
@@ -362,18 +394,9 @@ impl Worker {
 
     fn pause(&self) -> Duration {
         let now = self.now();
-        let due = self
-            .tracked
-            .iter()
-            .filter(|(id, _)| !self.in_flight.contains(id))
-            .map(|(_, tracked)| tracked.due)
-            .chain(self.waiting.values().copied())
-            .min()
-            .unwrap_or(Millis::MAX);
-        let pause = Duration::from_millis(due.saturating_sub(now).clamp(0, 60_000) as u64);
-        pause
-            .min(limits::IDLE_PASS)
-            .max(Duration::from_millis(1))
-            .min(owner::RENEWAL)
+        let placing = self.waiting.values().copied().min().unwrap_or(Millis::MAX);
+        let due = self.next_due.max(self.scan_at).min(placing);
+        let pause = Duration::from_millis(due.saturating_sub(now).clamp(1, 60_000).unsigned_abs());
+        pause.min(limits::IDLE_PASS)
     }
 }

@@ -68,8 +68,11 @@ pub struct Watch {
     /// Time in the present state during which the node was online.
     online: Millis,
     online_at: Option<Millis>,
+    away_since: Option<Millis>,
     link_down_since: Option<Millis>,
     looked: Option<(ConnectionId, Millis)>,
+    /// The last look found anything but a running sandbox.
+    unwell: bool,
     suspected: Option<(ConnectionId, Millis)>,
     /// Since the last mutation of unknown outcome an observation answered definitely.
     definite: bool,
@@ -101,6 +104,7 @@ impl Watch {
                 retry_at: now,
                 looked: self.looked,
                 link_down_since: self.link_down_since,
+                away_since: self.away_since,
                 ..Self::default()
             };
         }
@@ -112,6 +116,10 @@ impl Watch {
             self.online += (now - before).max(0);
         }
         self.online_at = connection.map(|_| now);
+        self.away_since = match connection {
+            Some(_) => None,
+            None => self.away_since.or(Some(now)),
+        };
         if self.suspected.is_some_and(|(on, _)| Some(on) != connection) || !self.may_suspect(snapshot) {
             self.suspected = None;
         }
@@ -132,6 +140,11 @@ impl Watch {
         matches!(snapshot.state, State::Running { .. }) && !snapshot.in_flight
     }
 
+    /// When the node counts as disconnected, if it does not come back; a restart of either side is shorter.
+    pub fn disconnected_at(&self) -> Option<Millis> {
+        self.away_since.map(|since| since + limits::ONLINE_WINDOW)
+    }
+
     /// An `info` sent on `connection` came back, or did not.
     pub fn looked(
         &mut self,
@@ -141,6 +154,7 @@ impl Watch {
         now: Millis,
     ) -> Noted {
         self.looked = Some((connection, now));
+        self.unwell = sighting != Sighting::Running;
         self.definite |= sighting.is_definite();
         let mut noted = Noted::Nothing;
         match state {
@@ -296,12 +310,15 @@ fn running(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
             Action::GiveUp(Cause::NeverLinked),
         )
     };
-    let due = match (watch.looked, watch.suspected, watch.link_down_since) {
-        (Some((on, _)), _, _) if on != connection => Some(now),
-        (None, _, _) => Some(now),
-        (Some((_, last)), Some((_, first)), _) => Some((first + limits::LOSS_GAP).max(last + 1)),
-        (Some((_, last)), None, Some(down)) => Some((down + limits::LINK_DOWN).max(last + limits::LINK_DOWN)),
-        (Some(_), None, None) => None,
+    let due = match (watch.looked, watch.suspected) {
+        (Some((on, last)), suspected) if on == connection => match (suspected, watch.link_down_since) {
+            (Some((_, first)), _) => Some((first + limits::LOSS_GAP).max(last + 1)),
+            (None, Some(down)) => Some((down + limits::LINK_DOWN).max(last + limits::LINK_DOWN)),
+            (None, None) if watch.unwell => Some(last + limits::LINK_DOWN),
+            (None, None) => None,
+        },
+        // A node that connected is asked at once.
+        _ => Some(now),
     };
     let look = due.map_or(Next::Wait { until: None }, |due| at(due, now, Action::Look));
     earlier(first_link, look)
