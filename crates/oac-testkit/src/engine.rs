@@ -50,6 +50,14 @@ fn refused(what: &'static str) -> impl FnOnce(bollard::errors::Error) -> EngineE
     move |source| EngineError::Refused { what, source }
 }
 
+/// The first host of an IPv4 subnet such as `172.17.0.0/16`.
+fn first_host(subnet: &str) -> Option<IpAddr> {
+    let network: std::net::Ipv4Addr = subnet.split_once('/')?.0.parse().ok()?;
+    Some(IpAddr::V4(std::net::Ipv4Addr::from_bits(
+        network.to_bits().checked_add(1)?,
+    )))
+}
+
 /// What of an installation is left in an engine.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
@@ -113,9 +121,10 @@ impl Engine {
             .await
             .map_err(refused("inspect its bridge network"))?;
         let pools = bridge.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
-        pools
-            .into_iter()
-            .find_map(|pool| pool.gateway?.parse().ok())
+        // An engine that was restarted may name the subnet alone; its bridge then has the first address in it.
+        let named = pools.iter().find_map(|pool| pool.gateway.as_ref()?.parse().ok());
+        named
+            .or_else(|| pools.iter().find_map(|pool| first_host(pool.subnet.as_ref()?)))
             .ok_or(EngineError::NoGateway)
     }
 
