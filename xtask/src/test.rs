@@ -36,6 +36,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     let mut steps = Steps::default();
     let mut sum = Sum::default();
 
+    forget_earlier_runs(&metadata)?;
     steps.run("format", || {
         process::run(process::cargo().args(["fmt", "--all", "--", "--check", "--files-with-diff"]))
             .context("these files are not formatted: run `cargo fmt --all`")
@@ -189,10 +190,7 @@ fn run_tests(
     quick: bool,
 ) {
     let runner = nextest::Runner { program, quick };
-    let listed = steps.run("build the tests", || {
-        forget_earlier_runs(metadata)?;
-        runner.list(services)
-    });
+    let listed = steps.run("build the tests", || runner.list(services));
     let Some(listed) = listed else { return };
     steps.run("tests", || runner.run(services));
     let ran = steps.run("test report", || {

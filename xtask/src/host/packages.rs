@@ -79,7 +79,7 @@ pub(crate) fn ensure_packages(needs: &[&[Need]]) -> Result<()> {
         "    installing {} with apt-get; they stay installed",
         names.join(", ")
     );
-    process::run(&mut apt("update")?)
+    quietly(&mut apt("update")?)
         .context("apt-get cannot fetch the package lists: check the network and /etc/apt")?;
     let cluster = names
         .contains(&"postgresql")
@@ -87,7 +87,7 @@ pub(crate) fn ensure_packages(needs: &[&[Need]]) -> Result<()> {
         .transpose()?;
     let mut install = apt("install")?;
     install.args(["--yes", "--no-install-recommends"]).args(&names);
-    let result = process::run(&mut install);
+    let result = quietly(&mut install);
     drop(cluster);
     result.with_context(|| {
         format!(
@@ -101,6 +101,16 @@ pub(crate) fn ensure_packages(needs: &[&[Need]]) -> Result<()> {
             "package {} is installed but what it should bring is not there",
             need.package
         );
+    }
+    Ok(())
+}
+
+/// What apt-get says is of interest only when it fails.
+fn quietly(command: &mut Command) -> Result<()> {
+    let output = process::output(command)?;
+    if !output.success {
+        print!("{}", output.text);
+        bail!("apt-get failed");
     }
     Ok(())
 }
