@@ -10,6 +10,7 @@ pub mod config;
 pub mod entropy;
 pub mod http;
 pub mod hub;
+mod limits;
 pub mod link;
 mod openapi;
 pub mod owner;

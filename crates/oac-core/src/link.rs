@@ -1,27 +1,219 @@
-//! The acceptor of sandbox links.
+//! Core's end of the sandbox links (sessions.md section 6).
+//!
+//! Guarantees: only a runtime that presents the credential of exactly its allocation and link generation is welcomed;
+//! at most one connection per allocation is *current*, the newest accepted one; and no stream opens on a link whose
+//! allocation was revoked or whose epoch passed (INV-S11).
+//!
+//! The shape that guarantees it: [`Links`] holds the current links by allocation, and a [`Link`] gives out its
+//! streams only through [`Link::admit`], which reads the allocation's state and the ownership right before. Whoever
+//! revokes tells `Links` after its commit; a sweep compares all links with their allocations every two seconds, so
+//! that a forgotten word delays the end and does not prevent it.
+//!
+//! Refused alternatives: a cache of allocation states beside the links, which would have to be right after every
+//! rollback; one task per link that polls its row.
 
-use std::sync::Arc;
+mod accept;
+mod rejections;
 
-use crate::{Core, http::router::Route};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use oac_link::{CloseReason, LinkClient};
+use oac_model::{AllocationId, InstanceId, LinkId, SessionId};
+use oac_store::Ownership;
+use oac_wire::shapes::LinkResource;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::{Core, http::error::Chain, limits, task::Kind};
+
+pub use accept::routes;
 
 /// The connected sandboxes.
-#[derive(Default)]
-pub struct Links {}
+pub struct Links {
+    current: Mutex<HashMap<AllocationId, Arc<Link>>>,
+    /// Links between upgrade and welcome.
+    opening: Arc<Semaphore>,
+    rejections: Mutex<rejections::Rejections>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            current: Mutex::default(),
+            opening: Arc::new(Semaphore::new(limits::OPENING_LINKS)),
+            rejections: Mutex::default(),
+        }
+    }
+}
+
+/// One welcomed connection of a sandbox.
+pub struct Link {
+    /// Which allocation, under which link generation.
+    pub resource: LinkResource,
+    pub session_id: SessionId,
+    pub instance_id: InstanceId,
+    ownership: Ownership,
+    client: LinkClient,
+    ready: AtomicBool,
+    /// Wakes the driver of this link's Turns.
+    pub(crate) wake: Notify,
+}
+
+/// A stream that may not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    #[error("the link is closed, revoked or of an earlier ownership")]
+    Closed,
+    #[error("the allocation's state cannot be read")]
+    Store(#[source] oac_store::StoreError),
+}
+
+impl Link {
+    pub fn allocation_id(&self) -> AllocationId {
+        self.resource.id
+    }
+
+    pub fn connection_id(&self) -> LinkId {
+        self.client.welcome().connection_id
+    }
+
+    /// Past welcome, and the first status call succeeded.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire) && self.client.is_open()
+    }
+
+    /// The right to open one stream now: reads the allocation's state and the epoch first, and ends the link when they
+    /// no longer allow it.
+    pub(crate) async fn admit(&self, core: &Core) -> Result<&LinkClient, NotAdmitted> {
+        if !self.client.is_open() {
+            return Err(NotAdmitted::Closed);
+        }
+        if core.owner.ownership().as_ref() != Some(&self.ownership) {
+            self.client.close(CloseReason::EpochChanged);
+            return Err(NotAdmitted::Closed);
+        }
+        let id = self.resource.id;
+        let linkable = core
+            .store
+            .single()
+            .linkable_allocations(&[id])
+            .await
+            .map_err(NotAdmitted::Store)?;
+        if linkable == [(id, self.resource.generation)] {
+            return Ok(&self.client);
+        }
+        self.client.close(CloseReason::Revoked);
+        Err(NotAdmitted::Closed)
+    }
+
+    pub(crate) fn become_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+}
 
 impl Links {
-    /// The allocation's current link.
-    pub fn current(&self, _allocation: oac_model::AllocationId) -> Option<()> {
-        None
+    /// The allocation's current link, if it is open.
+    pub fn current(&self, allocation: AllocationId) -> Option<Arc<Link>> {
+        self.current
+            .lock()
+            .get(&allocation)
+            .filter(|link| link.client.is_open())
+            .cloned()
+    }
+
+    /// The allocation's current link, if it is ready.
+    pub fn ready(&self, allocation: AllocationId) -> Option<Arc<Link>> {
+        self.current(allocation).filter(|link| link.is_ready())
+    }
+
+    /// Whether the allocation's runtime is linked.
+    pub fn is_linked(&self, allocation: AllocationId) -> bool {
+        self.current(allocation).is_some()
+    }
+
+    /// Ends the allocation's link after its revocation was stored.
+    pub fn revoke(&self, allocation: AllocationId) {
+        if let Some(link) = self.current.lock().get(&allocation) {
+            link.client.close(CloseReason::Revoked);
+        }
+    }
+
+    /// Has the driver of the allocation's Turns look again.
+    pub(crate) fn wake(&self, allocation: AllocationId) {
+        if let Some(link) = self.current.lock().get(&allocation) {
+            link.wake.notify_one();
+        }
+    }
+
+    /// How many sandboxes are linked.
+    pub fn count(&self) -> usize {
+        self.current.lock().len()
     }
 
     /// Closes every sandbox connection, before Core stands by or stops.
-    pub async fn close_all(&self) {}
+    pub async fn close_all(&self) {
+        let links: Vec<_> = self.current.lock().values().cloned().collect();
+        for link in &links {
+            link.client.close(CloseReason::EpochChanged);
+        }
+        for link in links {
+            link.client.closed().await;
+        }
+    }
+
+    /// Makes `link` the current one; an earlier one is closed.
+    fn enter(&self, link: &Arc<Link>) {
+        let earlier = self.current.lock().insert(link.resource.id, link.clone());
+        if let Some(earlier) = earlier {
+            earlier.client.close(CloseReason::Superseded);
+        }
+    }
+
+    /// Forgets `link`, unless a newer one took its place.
+    fn leave(&self, link: &Arc<Link>) {
+        let mut current = self.current.lock();
+        if current
+            .get(&link.resource.id)
+            .is_some_and(|c| Arc::ptr_eq(c, link))
+        {
+            current.remove(&link.resource.id);
+        }
+    }
 }
 
-/// The link's routes.
-pub fn routes() -> Vec<Route> {
-    Vec::new()
+/// Starts the sweep that ends links of revoked allocations and of earlier ownerships.
+pub fn start(core: &Arc<Core>) {
+    let this = core.clone();
+    core.tasks.spawn(Kind::Worker, "link sweep", async move {
+        loop {
+            tokio::time::sleep(limits::LINK_SWEEP).await;
+            sweep(&this).await;
+        }
+    });
 }
 
-/// Starts the links' workers.
-pub fn start(_core: &Arc<Core>) {}
+async fn sweep(core: &Arc<Core>) {
+    let links: Vec<_> = core.links.current.lock().values().cloned().collect();
+    let ownership = core.owner.ownership();
+    let ids: Vec<_> = links.iter().map(|link| link.resource.id).collect();
+    let linkable: HashMap<_, _> = match core.store.single().linkable_allocations(&ids).await {
+        Ok(linkable) => linkable.into_iter().collect(),
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "links cannot be compared with their allocations");
+            return;
+        }
+    };
+    for link in links {
+        if ownership != Some(link.ownership) {
+            link.client.close(CloseReason::EpochChanged);
+        } else if linkable.get(&link.resource.id) != Some(&link.resource.generation) {
+            link.client.close(CloseReason::Revoked);
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
     owner::{self, OwnerHandle},
     placement, presence,
     task::{Kind, Tasks},
-    turns,
+    turns::{self, Turns},
 };
 
 pub use keys::{create_core_key, revoke_core_key};
@@ -126,6 +126,7 @@ pub async fn start_on(
         owner: OwnerHandle::default(),
         hub: Hub::default(),
         links: Links::default(),
+        turns: Turns::default(),
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });

@@ -1,8 +1,55 @@
-//! The `/v1` routes: Sessions, inputs, Turns.
+//! The `/v1` routes: Sessions, their inputs and Turns, output and events; and their archive under `/core/v1`
+//! (sessions.md sections 2 and 3).
+//!
+//! Files and ports are not built yet: their routes are absent and answer 404.
 
-use crate::http::router::Route;
+mod archive;
+mod body;
+mod create;
+mod events;
+mod idempotency;
+mod inputs;
+mod output;
+mod read;
+mod shapes;
+mod stream;
+mod turns;
+mod view;
+
+use utoipa_axum::routes;
+
+use crate::{
+    http::{
+        auth::Credential::{CoreKey, ProjectKey},
+        limits::JSON_BODY_BYTES,
+        router::{Body, Route},
+    },
+    limits,
+};
 
 /// The Session routes.
 pub fn routes() -> Vec<Route> {
-    Vec::new()
+    let json = Body::Json {
+        limit: JSON_BODY_BYTES,
+    };
+    vec![
+        Route::new(ProjectKey, json, routes!(create::create_session)),
+        Route::new(ProjectKey, Body::None, routes!(read::list_sessions)),
+        Route::new(ProjectKey, Body::None, routes!(read::show_session)),
+        Route::new(ProjectKey, Body::None, routes!(archive::delete_session)),
+        Route::new(
+            ProjectKey,
+            Body::Json {
+                limit: limits::INPUT_BODY_BYTES,
+            },
+            routes!(inputs::submit_input),
+        ),
+        Route::new(ProjectKey, Body::None, routes!(turns::list_turns)),
+        Route::new(ProjectKey, Body::None, routes!(turns::show_turn)),
+        Route::new(ProjectKey, json, routes!(turns::cancel_turn)),
+        Route::new(ProjectKey, Body::None, routes!(output::follow_output)),
+        Route::new(ProjectKey, Body::None, routes!(events::follow_events)),
+        Route::new(CoreKey, Body::None, routes!(archive::show_archive)),
+        Route::new(CoreKey, json, routes!(archive::archive_session)),
+    ]
 }

@@ -2,7 +2,9 @@
 
 use tokio::sync::Notify;
 
-use crate::{config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks};
+use crate::{
+    config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks, turns::Turns,
+};
 
 /// One running Core, always used as `Arc<Core>`.
 pub struct Core {
@@ -14,6 +16,8 @@ pub struct Core {
     pub hub: Hub,
     /// The connected sandboxes.
     pub links: Links,
+    /// What readers of Turns wait for.
+    pub turns: Turns,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::limits::{
-    DEFAULT_TIMEOUT_SECONDS, INPUT_ARGS, INPUT_ARGS_BYTES, INPUT_ENV_BYTES, INPUT_ENV_PAIRS, INPUT_STDIN_BYTES,
-    LABEL_BYTES, LABEL_PAIRS, METADATA_BYTES, METADATA_PAIRS, PATH_BYTES, SESSION_NAME_BYTES, TIMEOUT_SECONDS,
+    DEFAULT_TIMEOUT_SECONDS, INPUT_ARGS, INPUT_ARGS_BYTES, INPUT_ENV_BYTES, INPUT_ENV_PAIRS,
+    INPUT_STDIN_BYTES, LABEL_BYTES, LABEL_PAIRS, METADATA_BYTES, METADATA_PAIRS, PATH_BYTES, TIMEOUT_SECONDS,
 };
 
 /// A member that is well formed and still not acceptable.
@@ -23,7 +23,11 @@ pub(crate) struct BadMember {
 type Checked = Result<(), BadMember>;
 
 fn require(holds: bool, param: &'static str, message: &'static str) -> Checked {
-    if holds { Ok(()) } else { Err(BadMember { param, message }) }
+    if holds {
+        Ok(())
+    } else {
+        Err(BadMember { param, message })
+    }
 }
 
 /// POST `/v1/sessions`.
@@ -47,10 +51,12 @@ pub(crate) struct NewSession {
 impl NewSession {
     pub(crate) fn check(&self) -> Checked {
         if let Some(name) = &self.name {
-            let fits = !name.trim().is_empty()
-                && name.len() <= SESSION_NAME_BYTES
-                && !name.contains(['\0', '\r', '\n']);
-            require(fits, "name", "name is 1 to 128 bytes without NUL, CR or LF")?;
+            let usable = crate::http::check_name("name", name).is_ok();
+            require(
+                usable,
+                "name",
+                "name is 1 to 128 bytes, not blank, without NUL, CR or LF",
+            )?;
         }
         if let Some(network) = &self.network {
             network.validate().map_err(|_| BadMember {
@@ -65,7 +71,11 @@ impl NewSession {
         )?;
         require(
             self.metadata.len() <= METADATA_PAIRS
-                && self.metadata.iter().flat_map(|(k, v)| [k, v]).all(|s| s.len() <= METADATA_BYTES && !s.contains('\0')),
+                && self
+                    .metadata
+                    .iter()
+                    .flat_map(|(k, v)| [k, v])
+                    .all(|s| s.len() <= METADATA_BYTES && !s.contains('\0')),
             "metadata",
             "metadata holds at most 16 pairs of strings of at most 512 bytes",
         )
@@ -101,13 +111,16 @@ pub(crate) struct NewInput {
     pub stdin: Option<B64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86400, default = 3600)]
-    pub timeout_seconds: Option<i64>,
+    pub timeout_seconds: Option<u32>,
 }
 
 impl std::fmt::Debug for NewInput {
     /// Without arguments and environment: they carry applications' secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NewInput").field("args", &self.args.len()).field("stdin", &self.stdin).finish_non_exhaustive()
+        f.debug_struct("NewInput")
+            .field("args", &self.args.len())
+            .field("stdin", &self.stdin)
+            .finish_non_exhaustive()
     }
 }
 
@@ -122,7 +135,11 @@ impl NewInput {
         )?;
         if let Some(cwd) = &self.cwd {
             let fits = cwd.starts_with('/') && cwd.len() <= PATH_BYTES && !cwd.contains('\0');
-            require(fits, "cwd", "cwd is an absolute path of at most 4096 bytes without NUL")?;
+            require(
+                fits,
+                "cwd",
+                "cwd is an absolute path of at most 4096 bytes without NUL",
+            )?;
         }
         let named = |k: &String| !k.is_empty() && !k.contains(['=', '\0']);
         require(
@@ -144,7 +161,7 @@ impl NewInput {
         )
     }
 
-    pub(crate) fn timeout_seconds(&self) -> i64 {
+    pub(crate) fn timeout_seconds(&self) -> u32 {
         self.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS)
     }
 
@@ -175,21 +192,44 @@ mod tests {
         assert_eq!(input(|i| i.args = vec!["x".repeat(128); 1024]), None);
         assert_eq!(input(|i| i.args = vec![]), Some("args"));
         assert_eq!(input(|i| i.args = vec![String::new(); 1025]), Some("args"));
-        assert_eq!(input(|i| i.args = vec!["x".repeat((128 << 10) + 1)]), Some("args"));
+        assert_eq!(
+            input(|i| i.args = vec!["x".repeat((128 << 10) + 1)]),
+            Some("args")
+        );
         assert_eq!(input(|i| i.args = vec!["a\0b".into()]), Some("args"));
         assert_eq!(input(|i| i.cwd = Some("/tmp".into())), None);
         assert_eq!(input(|i| i.cwd = Some("tmp".into())), Some("cwd"));
         assert_eq!(input(|i| i.cwd = Some("/\0".into())), Some("cwd"));
         for name in ["", "A=B", "A\0"] {
-            assert_eq!(input(|i| i.env = [(name.into(), "v".into())].into()), Some("env"), "{name:?}");
+            assert_eq!(
+                input(|i| i.env = [(name.into(), "v".into())].into()),
+                Some("env"),
+                "{name:?}"
+            );
         }
-        assert_eq!(input(|i| i.env = [("A".into(), "v\0".into())].into()), Some("env"));
-        assert_eq!(input(|i| i.env = (0..257).map(|n| (format!("A{n}"), String::new())).collect()), Some("env"));
-        assert_eq!(input(|i| i.env = [("A".into(), "v".repeat(64 << 10))].into()), Some("env"));
+        assert_eq!(
+            input(|i| i.env = [("A".into(), "v\0".into())].into()),
+            Some("env")
+        );
+        assert_eq!(
+            input(|i| i.env = (0..257).map(|n| (format!("A{n}"), String::new())).collect()),
+            Some("env")
+        );
+        assert_eq!(
+            input(|i| i.env = [("A".into(), "v".repeat(64 << 10))].into()),
+            Some("env")
+        );
         assert_eq!(input(|i| i.stdin = Some(B64(vec![0; 8 << 20]))), None);
-        assert_eq!(input(|i| i.stdin = Some(B64(vec![0; (8 << 20) + 1]))), Some("stdin"));
+        assert_eq!(
+            input(|i| i.stdin = Some(B64(vec![0; (8 << 20) + 1]))),
+            Some("stdin")
+        );
         for (timeout, refused) in [(0, true), (1, false), (86_400, false), (86_401, true)] {
-            assert_eq!(input(|i| i.timeout_seconds = Some(timeout)).is_some(), refused, "{timeout}");
+            assert_eq!(
+                input(|i| i.timeout_seconds = Some(timeout)).is_some(),
+                refused,
+                "{timeout}"
+            );
         }
     }
 
@@ -204,11 +244,26 @@ mod tests {
         assert_eq!(session(|s| s.name = Some("x".repeat(128))), None);
         assert_eq!(session(|s| s.name = Some("x".repeat(129))), Some("name"));
         assert_eq!(session(|s| s.name = Some(" ".into())), Some("name"));
-        assert_eq!(session(|s| s.node_labels = [("gpu/kind".into(), "a".into())].into()), None);
-        assert_eq!(session(|s| s.node_labels = [("Gpu".into(), "a".into())].into()), Some("node_labels"));
-        assert_eq!(session(|s| s.node_labels = [("a".into(), "v".repeat(64))].into()), Some("node_labels"));
-        assert_eq!(session(|s| s.metadata = [("k".into(), "v".repeat(512))].into()), None);
-        assert_eq!(session(|s| s.metadata = [("k".into(), "v".repeat(513))].into()), Some("metadata"));
+        assert_eq!(
+            session(|s| s.node_labels = [("gpu/kind".into(), "a".into())].into()),
+            None
+        );
+        assert_eq!(
+            session(|s| s.node_labels = [("Gpu".into(), "a".into())].into()),
+            Some("node_labels")
+        );
+        assert_eq!(
+            session(|s| s.node_labels = [("a".into(), "v".repeat(64))].into()),
+            Some("node_labels")
+        );
+        assert_eq!(
+            session(|s| s.metadata = [("k".into(), "v".repeat(512))].into()),
+            None
+        );
+        assert_eq!(
+            session(|s| s.metadata = [("k".into(), "v".repeat(513))].into()),
+            Some("metadata")
+        );
         assert_eq!(
             session(|s| s.metadata = (0..17).map(|n| (n.to_string(), String::new())).collect()),
             Some("metadata")

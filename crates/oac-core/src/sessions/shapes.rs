@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use oac_model::{
-    AllocationId, ComputePhase, EnvironmentId, InputId, NodeId, ProviderKind, SessionId, SessionState, Time, TurnId,
-    TurnState,
+    AllocationId, ComputePhase, EnvironmentId, InputId, NodeId, ProviderKind, SessionId, SessionState, Time,
+    TurnId, TurnState,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -109,8 +109,8 @@ pub(crate) enum SandboxState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct TurnCounts {
     /// Queued or waiting.
-    pub queued: u32,
-    pub running: u32,
+    pub queued: u64,
+    pub running: u64,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -123,7 +123,7 @@ pub(crate) struct InputShape {
     pub args: Vec<String>,
     pub cwd: String,
     pub env: BTreeMap<String, String>,
-    pub timeout_seconds: i64,
+    pub timeout_seconds: u32,
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Time,
 }
@@ -150,9 +150,9 @@ pub(crate) struct TurnShape {
     #[schema(required, value_type = Option<String>, format = DateTime)]
     pub ended_at: Option<Time>,
     #[schema(required)]
-    pub exit_code: Option<i32>,
+    pub exit_code: Option<i64>,
     #[schema(required)]
-    pub signal: Option<i32>,
+    pub signal: Option<i64>,
     #[schema(required)]
     pub reason: Option<String>,
     /// Bytes the process wrote, as far as Core knows; the first 16 MiB can be read.
@@ -202,9 +202,9 @@ pub(crate) struct OutputEnd {
     #[schema(value_type = TurnStateShape)]
     pub state: TurnState,
     #[schema(required)]
-    pub exit_code: Option<i32>,
+    pub exit_code: Option<i64>,
     #[schema(required)]
-    pub signal: Option<i32>,
+    pub signal: Option<i64>,
     #[schema(required)]
     pub reason: Option<String>,
     pub output_bytes: u64,

@@ -9,10 +9,8 @@ pub(crate) enum Recorded {
     Sent { stored: u64 },
     /// Dispatch `confirmed`: the runtime said that it has the Turn.
     Confirmed { stored: u64 },
-    /// Settled.
-    Terminal,
-    /// No such Turn in this Session.
-    Unknown,
+    /// Settled, or no Turn of this Session: nothing of it is wanted any more.
+    Over,
 }
 
 /// The runtime's record of a Turn.
@@ -52,10 +50,14 @@ pub(crate) fn reconcile(core: Recorded, runtime: Reported) -> Step {
         (C::Confirmed { .. }, R::Absent) => Step::Interrupt,
         (C::Sent { stored } | C::Confirmed { stored }, R::Running { offset } | R::Ended { offset }) => {
             // After a power loss the sandbox's log may be shorter than what Core holds.
-            if offset < stored { Step::InterruptAndForget } else { Step::Follow }
+            if offset < stored {
+                Step::InterruptAndForget
+            } else {
+                Step::Follow
+            }
         }
-        (C::Terminal | C::Unknown, R::Absent) => Step::Nothing,
-        (C::Terminal | C::Unknown, _) => Step::Forget,
+        (C::Over, R::Absent) => Step::Nothing,
+        (C::Over, _) => Step::Forget,
     }
 }
 
@@ -70,8 +72,7 @@ mod tests {
             Recorded::NotSent,
             Recorded::Sent { stored: 5 },
             Recorded::Confirmed { stored: 5 },
-            Recorded::Terminal,
-            Recorded::Unknown,
+            Recorded::Over,
         ];
         let reported = [
             Reported::Absent,
@@ -82,15 +83,24 @@ mod tests {
         ];
         use Step::*;
         let table = [
-            [DispatchWhenNext, InterruptAndForget, InterruptAndForget, InterruptAndForget, InterruptAndForget],
+            [
+                DispatchWhenNext,
+                InterruptAndForget,
+                InterruptAndForget,
+                InterruptAndForget,
+                InterruptAndForget,
+            ],
             [PutAgain, Follow, Follow, InterruptAndForget, InterruptAndForget],
             [Interrupt, Follow, Follow, InterruptAndForget, InterruptAndForget],
-            [Nothing, Forget, Forget, Forget, Forget],
             [Nothing, Forget, Forget, Forget, Forget],
         ];
         for (row, core) in recorded.into_iter().enumerate() {
             for (column, runtime) in reported.into_iter().enumerate() {
-                assert_eq!(reconcile(core, runtime), table[row][column], "{core:?} {runtime:?}");
+                assert_eq!(
+                    reconcile(core, runtime),
+                    table[row][column],
+                    "{core:?} {runtime:?}"
+                );
             }
         }
     }

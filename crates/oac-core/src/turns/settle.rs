@@ -27,7 +27,12 @@ pub(crate) struct Settlement {
 impl Settlement {
     /// An end that no exit record describes.
     pub(crate) fn without_exit(state: TurnState, reason: &str) -> Self {
-        Self { state, exit_code: None, signal: None, reason: Some(reason.to_owned()) }
+        Self {
+            state,
+            exit_code: None,
+            signal: None,
+            reason: Some(reason.to_owned()),
+        }
     }
 
     pub(crate) fn of(exit: &Exit) -> Self {
@@ -39,7 +44,12 @@ impl Settlement {
             None if exit.canceled => TurnState::Canceled,
             None => TurnState::Completed,
         };
-        Self { state, exit_code: exit.code, signal: exit.signal, reason: exit.error.clone() }
+        Self {
+            state,
+            exit_code: exit.code,
+            signal: exit.signal,
+            reason: exit.error.clone(),
+        }
     }
 }
 
@@ -57,9 +67,21 @@ mod tests {
         assert_eq!(exit(|e| e.code = Some(0)), TurnState::Completed);
         assert_eq!(exit(|e| e.code = Some(7)), TurnState::Completed);
         assert_eq!(exit(|e| e.signal = Some(9)), TurnState::Completed);
-        assert_eq!(exit(|e| (e.timed_out, e.signal) = (true, Some(9))), TurnState::TimedOut);
-        assert_eq!(exit(|e| (e.canceled, e.signal) = (true, Some(15))), TurnState::Canceled);
-        assert_eq!(exit(|e| e.error = Some("program_not_found".into())), TurnState::Failed);
-        assert_eq!(exit(|e| e.error = Some(RUNTIME_RESTARTED.into())), TurnState::Interrupted);
+        assert_eq!(
+            exit(|e| (e.timed_out, e.signal) = (true, Some(9))),
+            TurnState::TimedOut
+        );
+        assert_eq!(
+            exit(|e| (e.canceled, e.signal) = (true, Some(15))),
+            TurnState::Canceled
+        );
+        assert_eq!(
+            exit(|e| e.error = Some("program_not_found".into())),
+            TurnState::Failed
+        );
+        assert_eq!(
+            exit(|e| e.error = Some(RUNTIME_RESTARTED.into())),
+            TurnState::Interrupted
+        );
     }
 }

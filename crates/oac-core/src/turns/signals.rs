@@ -17,12 +17,27 @@ impl<K: Eq + Hash + Copy> Default for Signals<K> {
 impl<K: Eq + Hash + Copy> Signals<K> {
     /// Everything notified from now on wakes the subscription once.
     pub(crate) fn subscribe(&self, key: K) -> Subscription<K> {
-        let receiver = self.0.lock().entry(key).or_insert_with(|| watch::channel(()).0).subscribe();
-        Subscription { key, receiver, signals: self.0.clone() }
+        let receiver = self
+            .0
+            .lock()
+            .entry(key)
+            .or_insert_with(|| watch::channel(()).0)
+            .subscribe();
+        Subscription {
+            key,
+            receiver,
+            signals: self.0.clone(),
+        }
     }
 
     pub(crate) fn notify(&self, key: K) {
         if let Some(sender) = self.0.lock().get(&key) {
+            sender.send_replace(());
+        }
+    }
+
+    pub(crate) fn notify_all(&self) {
+        for sender in self.0.lock().values() {
             sender.send_replace(());
         }
     }
@@ -71,7 +86,10 @@ impl<K: Eq + Hash + Copy> Counts<K> {
             return None;
         }
         *count += 1;
-        Some(Counted { key, counts: self.0.clone() })
+        Some(Counted {
+            key,
+            counts: self.0.clone(),
+        })
     }
 }
 

@@ -1,0 +1,183 @@
+//! The WebSocket `/api/v1/sandbox-link`: from the upgrade to the end of the link.
+
+use std::{net::IpAddr, sync::Arc, time::Instant};
+
+use axum::{
+    Extension,
+    extract::{
+        State, WebSocketUpgrade,
+        ws::{WebSocket, rejection::WebSocketUpgradeRejection},
+    },
+    response::Response,
+};
+use oac_link::{Hello, HelloError, Opening, Refusal, Socket, Welcome};
+use oac_model::{AllocationState, LinkId};
+use oac_store::{AllocationRow, Ownership};
+
+use super::Link;
+use crate::{
+    Core,
+    http::{
+        ApiError,
+        auth::Credential,
+        error::Chain,
+        router::{Body, Route},
+        serve::Peer,
+    },
+    task::Kind,
+    turns,
+};
+
+/// The link's routes.
+pub fn routes() -> Vec<Route> {
+    vec![Route::new(
+        Credential::Link,
+        Body::None,
+        utoipa_axum::routes!(sandbox_link),
+    )]
+}
+
+/// A sandbox's runtime connects (WebSocket). It says hello in its first message; nothing in the headers counts.
+#[utoipa::path(
+    get,
+    path = "/api/v1/sandbox-link",
+    operation_id = "connect_sandbox_link",
+    tag = "machine",
+    responses((status = 101, description = "Switching to WebSocket"))
+)]
+async fn sandbox_link(
+    State(core): State<Arc<Core>>,
+    Extension(peer): Extension<Peer>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade
+        .map_err(|_| ApiError::invalid_request("This route is a WebSocket: connect with an upgrade."))?;
+    let response = upgrade
+        .max_message_size(oac_link::limits::MESSAGE_BYTES)
+        .max_frame_size(oac_link::limits::MESSAGE_BYTES)
+        .on_upgrade(move |socket| async move {
+            let this = core.clone();
+            core.tasks.spawn(Kind::Connection, "sandbox link", async move {
+                serve(this, socket, peer.0).await
+            });
+        });
+    Ok(response)
+}
+
+async fn serve(core: Arc<Core>, socket: WebSocket, address: IpAddr) {
+    let opening = Opening::new(Socket::from_axum(socket));
+    let Ok(permit) = core.links.opening.clone().try_acquire_owned() else {
+        return opening.refuse(Refusal::Busy).await;
+    };
+    if !core.links.rejections.lock().admits(address, Instant::now()) {
+        return opening.refuse(Refusal::Busy).await;
+    }
+    let Some((link, driver)) = open(&core, opening, address).await else {
+        return;
+    };
+    drop(permit);
+    core.links.enter(&link);
+    let (connection, allocation) = (link.connection_id(), link.allocation_id());
+    tracing::info!(%allocation, %connection, "a sandbox linked");
+    // The Turns are driven exactly as long as the connection moves.
+    let end = tokio::select! {
+        end = driver.run() => end,
+        never = turns::drive(&core, &link) => match never {},
+    };
+    core.links.leave(&link);
+    tracing::info!(%allocation, %connection, %end, "a sandbox's link ended");
+    core.pokes.allocations.notify_one();
+}
+
+/// Hello and welcome. `None` after anything else; the peer was told what it may know.
+async fn open(
+    core: &Arc<Core>,
+    mut opening: Opening,
+    address: IpAddr,
+) -> Option<(Arc<Link>, oac_link::LinkDriver)> {
+    let reject = || core.links.rejections.lock().record(address, Instant::now());
+    let hello = match opening.hello().await {
+        Ok(hello) => hello,
+        Err(HelloError::VersionUnsupported) => {
+            opening.refuse(Refusal::VersionUnsupported).await;
+            return None;
+        }
+        Err(error) => {
+            if matches!(error, HelloError::Malformed) {
+                reject();
+            }
+            opening.close().await;
+            return None;
+        }
+    };
+    let Some(ownership) = core.owner.ownership() else {
+        opening.refuse(Refusal::EpochChanged).await;
+        return None;
+    };
+    let allocation = match core.store.single().allocation(hello.resource.id).await {
+        Ok(allocation) => allocation,
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "a link cannot be checked");
+            opening.refuse(Refusal::Busy).await;
+            return None;
+        }
+    };
+    let allocation = match judge(allocation, &hello) {
+        Ok(allocation) => allocation,
+        Err(refusal) => {
+            reject();
+            tracing::info!(allocation = %hello.resource.id, %refusal, %address, "a link was refused");
+            opening.refuse(refusal).await;
+            return None;
+        }
+    };
+    welcome(opening, hello, &allocation, ownership).await
+}
+
+async fn welcome(
+    opening: Opening,
+    hello: Hello,
+    allocation: &AllocationRow,
+    ownership: Ownership,
+) -> Option<(Arc<Link>, oac_link::LinkDriver)> {
+    let welcome = Welcome {
+        connection_id: LinkId::random(),
+        owner_epoch: ownership.epoch,
+    };
+    let (client, driver) = opening.welcome(welcome).await.ok()?;
+    let link = Link {
+        resource: hello.resource,
+        session_id: allocation.session_id,
+        instance_id: hello.instance_id,
+        ownership,
+        client,
+        ready: Default::default(),
+        wake: Default::default(),
+    };
+    Some((Arc::new(link), driver))
+}
+
+/// Whether the hello opens a link of this allocation. Only who holds the right credential learns more than that it is
+/// not accepted.
+fn judge(allocation: Option<AllocationRow>, hello: &Hello) -> Result<AllocationRow, Refusal> {
+    let allocation = allocation.ok_or(Refusal::CredentialRejected)?;
+    let digest = allocation.link_digest.ok_or(Refusal::CredentialRejected)?;
+    let resource = hello.resource;
+    if !digest.matches(&hello.credential.digest())
+        || resource.tenant_id != allocation.tenant_id
+        || resource.environment_id != allocation.environment_id
+    {
+        return Err(Refusal::CredentialRejected);
+    }
+    if resource.generation.get() < allocation.link_generation.get() {
+        return Err(Refusal::Revoked);
+    }
+    if resource.generation != allocation.link_generation {
+        return Err(Refusal::CredentialRejected);
+    }
+    match allocation.state {
+        AllocationState::Creating | AllocationState::Running => Ok(allocation),
+        AllocationState::Reserved => Err(Refusal::CredentialRejected),
+        AllocationState::CleanupPending | AllocationState::Released => Err(Refusal::Revoked),
+    }
+}
