@@ -103,6 +103,7 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 pub(crate) struct LogWriter {
     directory: PathBuf,
     segment: File,
+    segment_start: u64,
     /// Length of the segment file up to its last whole batch.
     segment_bytes: u64,
     /// Offset behind the last byte written.
@@ -116,6 +117,7 @@ impl LogWriter {
         Ok(Self {
             directory: directory.to_owned(),
             segment: OpenOptions::new().write(true).create_new(true).open(path)?,
+            segment_start: 0,
             segment_bytes: 0,
             offset: 0,
         })
@@ -125,17 +127,23 @@ impl LogWriter {
         self.offset
     }
 
+    pub(crate) fn segment_start(&self) -> u64 {
+        self.segment_start
+    }
+
     /// Appends and flushes; everything or, as far as a later append or opening is concerned, nothing.
     pub(crate) fn append(&mut self, batch: &Batch) -> io::Result<()> {
         if self.segment_bytes >= limits::SEGMENT_BYTES {
             let path = segment_path(&self.directory, self.offset);
-            self.segment = OpenOptions::new()
+            let segment = OpenOptions::new()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .open(path)?;
-            self.segment_bytes = 0;
             sync_directory(&self.directory)?;
+            self.segment = segment;
+            self.segment_bytes = 0;
+            self.segment_start = self.offset;
         }
         let bytes = batch.encode();
         let written = self
@@ -194,6 +202,7 @@ pub(crate) fn open(directory: &Path) -> io::Result<Found> {
         let writer = LogWriter {
             directory: directory.to_owned(),
             segment,
+            segment_start: start,
             segment_bytes: valid,
             offset,
         };

@@ -127,6 +127,7 @@ impl Turns {
             let progress = Progress {
                 written: turn.written,
                 acked: turn.acked,
+                segment: turn.segment,
                 exit: Some(turn.exit),
             };
             let (_, start) = watch::channel(Start::Done);
@@ -322,9 +323,9 @@ impl Turns {
             turn.shared.progress.send_modify(|progress| {
                 progress.acked = progress.acked.max(ack.offset);
             });
-            // A segment holds at least this much, so fewer acknowledged bytes free none. What cannot be removed now is
-            // removed another time.
-            if ack.offset / limits::SEGMENT_BYTES > progress.acked / limits::SEGMENT_BYTES {
+            // Whoever has acknowledged into the last segment has freed all others. What cannot be removed now is removed
+            // another time.
+            if progress.acked < progress.segment {
                 let directory = self.records.directory(id);
                 let _ = task::blocking(move || log::discard(&directory, ack.offset)).await;
             }

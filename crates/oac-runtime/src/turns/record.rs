@@ -46,6 +46,7 @@ pub(crate) struct FoundTurn {
     pub digest: Digest,
     pub written: u64,
     pub acked: u64,
+    pub segment: u64,
     pub exit: Exit,
 }
 
@@ -176,10 +177,15 @@ impl Records {
             Some(exit) => exit,
             None => {
                 let exit = Exit::failed(Exit::RUNTIME_RESTARTED);
-                found.writer.append(&Batch {
+                let batch = Batch {
                     chunks: Vec::new(),
                     exit: Some(exit.clone()),
-                })?;
+                };
+                // Without room on the disk the sandbox must still be reachable, or nobody could make room. A further
+                // restart comes to the same end.
+                if let Err(error) = found.writer.append(&batch) {
+                    crate::report(format_args!("the end of Turn {id} cannot be recorded: {error}"));
+                }
                 exit
             }
         };
@@ -188,6 +194,7 @@ impl Records {
             digest: file.digest,
             written: found.writer.offset(),
             acked: found.first,
+            segment: found.writer.segment_start(),
             exit,
         })
     }

@@ -30,6 +30,8 @@ use crate::{
 pub(crate) struct Progress {
     pub written: u64,
     pub acked: u64,
+    /// Where the log's last segment begins.
+    pub segment: u64,
     pub exit: Option<Exit>,
 }
 
@@ -152,10 +154,12 @@ impl Course {
             }
             Event::Flushed(writer, batch, Ok(())) => {
                 self.written = writer.offset();
+                let segment = writer.segment_start();
                 self.log = Log::Idle(writer);
                 self.done = batch.exit.is_some();
                 self.shared.progress.send_modify(|progress| {
                     progress.written = self.written;
+                    progress.segment = segment;
                     progress.exit = batch.exit;
                 });
             }

@@ -165,6 +165,13 @@ impl Drop for Network {
     }
 }
 
+#[derive(Clone)]
+enum Content {
+    Folder,
+    File(String),
+    Link(&'static str),
+}
+
 /// A sandbox as the provider makes it. Removed with its volumes when dropped.
 pub(crate) struct Container {
     pub name: String,
@@ -173,6 +180,23 @@ pub(crate) struct Container {
 impl Container {
     /// Makes and starts it; `more` are further options of `docker create`.
     pub(crate) fn start(image: &str, network: &Network, link_host: &str, more: &[&str]) -> Self {
+        Self::create(image, network, link_host, more, &[])
+    }
+
+    /// One whose Turns are kept on a disk of `size`, mounted at `/small`.
+    pub(crate) fn start_with_small_disk(image: &str, network: &Network, link_host: &str, size: &str) -> Self {
+        let disk = format!("/small:rw,size={size},uid=1000,gid=1000,mode=0700");
+        let turns = ("runtime/turns", Content::Link("/small"));
+        Self::create(image, network, link_host, &["--tmpfs", &disk], &[turns])
+    }
+
+    fn create(
+        image: &str,
+        network: &Network,
+        link_host: &str,
+        more: &[&str],
+        files: &[(&str, Content)],
+    ) -> Self {
         let name = format!("oac-test-{}", AllocationId::random());
         let container = Self { name };
         let name = &container.name;
@@ -222,36 +246,42 @@ impl Container {
         ];
         let last = [image, "--bootstrap-file", "/home/runtime/bootstrap.json"];
         docker_ok(&[&options[..], more, &last[..]].concat());
-        container.upload(
-            "/home",
-            &[
-                ("runtime", None),
-                ("runtime/bootstrap.json", Some(bootstrap(link_host))),
-            ],
-        );
-        container.upload(
-            "/environment",
-            &[("workspace", None), ("initialization", None), ("packages", None)],
-        );
+        let bootstrap = Content::File(bootstrap(link_host));
+        let mut home = vec![
+            ("runtime", Content::Folder),
+            ("runtime/bootstrap.json", bootstrap),
+        ];
+        home.extend_from_slice(files);
+        container.upload("/home", &home);
+        let folders = ["workspace", "initialization", "packages"].map(|name| (name, Content::Folder));
+        container.upload("/environment", &folders);
         docker_ok(&["start", name]);
         container
     }
 
-    fn upload(&self, target: &str, entries: &[(&str, Option<String>)]) {
+    fn upload(&self, target: &str, entries: &[(&str, Content)]) {
         let mut archive = tar::Builder::new(Vec::new());
-        for (path, text) in entries {
+        for (path, content) in entries {
             let mut header = tar::Header::new_ustar();
             header.set_uid(1000);
             header.set_gid(1000);
-            let (kind, mode) = match text {
-                Some(_) => (tar::EntryType::Regular, 0o600),
-                None => (tar::EntryType::Directory, 0o700),
-            };
-            let bytes = text.clone().unwrap_or_default().into_bytes();
-            header.set_entry_type(kind);
-            header.set_mode(mode);
-            header.set_size(bytes.len() as u64);
-            archive.append_data(&mut header, path, bytes.as_slice()).unwrap();
+            header.set_size(0);
+            header.set_mode(0o700);
+            match content {
+                Content::Folder => {
+                    header.set_entry_type(tar::EntryType::Directory);
+                    archive.append_data(&mut header, path, std::io::empty()).unwrap();
+                }
+                Content::File(text) => {
+                    header.set_mode(0o600);
+                    header.set_size(text.len() as u64);
+                    archive.append_data(&mut header, path, text.as_bytes()).unwrap();
+                }
+                Content::Link(to) => {
+                    header.set_entry_type(tar::EntryType::Symlink);
+                    archive.append_link(&mut header, path, to).unwrap();
+                }
+            }
         }
         let args = ["cp", "-", &format!("{}:{target}", self.name)];
         said(feed_docker(&args, &archive.into_inner().unwrap()), &args);

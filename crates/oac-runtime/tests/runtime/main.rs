@@ -1,6 +1,7 @@
 //! The real program against a test acceptor that stands where Core would.
 
 mod acceptor;
+mod docker_disk;
 mod docker_image;
 mod docker_links;
 mod ends;
