@@ -213,7 +213,8 @@ async fn error_of(answer: Exchange) -> CallError {
 }
 
 impl OutputStream {
-    /// The next item; `None` after the end. An error leaves the offset reached valid: follow again from there.
+    /// The next item; `None` after the end. An error leaves the offset reached valid: follow again from there. Dropping
+    /// the future loses nothing.
     pub async fn next(&mut self) -> Result<Option<OutputItem>, CallError> {
         loop {
             if self.ended {
@@ -236,6 +237,7 @@ impl OutputStream {
     }
 
     /// Waits for one item and takes those that have arrived with it, up to about `bytes` of data; empty after the end.
+    /// Dropping the future loses nothing.
     pub async fn next_batch(&mut self, bytes: usize) -> Result<Vec<OutputItem>, CallError> {
         let mut items = Vec::new();
         let mut size = 0;

@@ -283,61 +283,65 @@ fn check(run: &Run) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Output lines from the cursor on, to the exit.
+/// Output lines from the cursor on, to the exit. What is known together is sent together: a short command's output and
+/// end reach Core in one piece, and are stored in one transaction.
 fn lines(
     cursor: LogCursor,
     progress: watch::Receiver<Progress>,
 ) -> impl stream::Stream<Item = io::Result<Frame<Bytes>>> + Send {
     stream::unfold(Some((cursor, progress)), |state| async move {
         let (mut cursor, mut progress) = state?;
-        loop {
+        let now = loop {
             let now = progress.borrow_and_update().clone();
-            if cursor.offset() < now.written {
-                let first = cursor.offset();
-                let (back, chunks) = task::blocking(move || {
-                    let chunks = cursor.read(now.written);
-                    (cursor, chunks)
-                })
-                .await;
-                return Some(match chunks {
-                    Ok(chunks) => (Ok(Frame::data(encode(first, chunks))), Some((back, progress))),
-                    Err(error) => (Err(error), None),
-                });
-            }
-            if let Some(exit) = now.exit {
-                let line = OutputLine {
-                    offset: cursor.offset(),
-                    stream: None,
-                    data: None,
-                    exit: Some(exit),
-                };
-                let mut bytes = BytesMut::new();
-                push_line(&mut bytes, &line);
-                return Some((Ok(Frame::data(bytes.freeze())), None));
+            if cursor.offset() < now.written || now.exit.is_some() {
+                break now;
             }
             // A Turn is removed only after its end; then nothing more is to be told.
             progress.changed().await.ok()?;
+        };
+        let mut bytes = BytesMut::new();
+        if cursor.offset() < now.written {
+            let first = cursor.offset();
+            let (back, chunks) = task::blocking(move || {
+                let chunks = cursor.read(now.written);
+                (cursor, chunks)
+            })
+            .await;
+            cursor = back;
+            match chunks {
+                Ok(chunks) => push_chunks(&mut bytes, first, chunks),
+                Err(error) => return Some((Err(error), None)),
+            }
         }
+        let last = now.exit.filter(|_| cursor.offset() == now.written);
+        let ended = last.is_some();
+        if let Some(exit) = last {
+            let line = OutputLine {
+                offset: now.written,
+                stream: None,
+                data: None,
+                exit: Some(exit),
+            };
+            push_line(&mut bytes, &line);
+        }
+        let state = (!ended).then_some((cursor, progress));
+        Some((Ok(Frame::data(bytes.freeze())), state))
     })
 }
 
-fn encode(first: u64, chunks: Vec<Chunk>) -> Bytes {
-    let mut bytes = BytesMut::new();
+fn push_chunks(bytes: &mut BytesMut, first: u64, chunks: Vec<Chunk>) {
     let mut offset = first;
     for chunk in chunks {
         let length = chunk.data.len() as u64;
-        push_line(
-            &mut bytes,
-            &OutputLine {
-                offset,
-                stream: Some(chunk.stream),
-                data: Some(B64(chunk.data.into())),
-                exit: None,
-            },
-        );
+        let line = OutputLine {
+            offset,
+            stream: Some(chunk.stream),
+            data: Some(B64(chunk.data.into())),
+            exit: None,
+        };
+        push_line(bytes, &line);
         offset += length;
     }
-    bytes.freeze()
 }
 
 fn push_line(bytes: &mut BytesMut, line: &OutputLine) {

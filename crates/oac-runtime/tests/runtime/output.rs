@@ -1,6 +1,6 @@
 use std::fs;
 
-use oac_link::{CloseReason, OutputError, service::Ack};
+use oac_link::{CloseReason, OutputError, OutputItem, service::Ack};
 
 use crate::acceptor::{LONG, Sandbox, Told, begin, finish, first_output, shell, told, until};
 
@@ -163,4 +163,21 @@ async fn output_arrives_while_the_process_runs() {
     let turn = begin(&client, shell("echo first; exec sleep 1000")).await;
     assert_eq!(&first_output(&client, turn).await[..], b"first\n");
     assert!(client.turn(turn).await.unwrap().unwrap().exit.0.is_none());
+}
+
+#[tokio::test]
+async fn the_output_and_end_of_a_finished_turn_arrive_as_one_batch() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let turn = begin(&client, shell("echo out; echo err >&2")).await;
+    until("it has ended", async || {
+        client.turn(turn).await.unwrap().unwrap().exit.0.is_some()
+    })
+    .await;
+    let mut output = client.output(turn, 0).await.unwrap();
+    let batch = output.next_batch(1 << 20).await.unwrap();
+    assert!(
+        matches!(batch.last(), Some(OutputItem::End { offset: 8, .. })),
+        "{batch:?}"
+    );
+    assert!(output.next_batch(1 << 20).await.unwrap().is_empty());
 }
