@@ -6,7 +6,7 @@
 use oac_lifecycle::allocation::{
     Cause, CreateProof, Event, OperationState as Progress, Record, RecordError, Refused, Sighting, State,
 };
-use oac_model::{AllocationId, ConnectionId, OperationId};
+use oac_model::{AllocationId, ConnectionId, OperationId, TurnId};
 use oac_store::{
     AllocationDiagnostic, AllocationRow, CleanupCause, NewOperation, OperationKind, OperationRow,
     OperationState, StoreError, Tx,
@@ -52,6 +52,8 @@ pub(super) struct Applied {
     pub(super) row: AllocationRow,
     /// Slots to remember once the transaction is committed.
     slots: Option<(Ticket, oac_store::SlotCounts)>,
+    /// Turns that ended with it.
+    turns: Vec<TurnId>,
 }
 
 /// The state that rows describe. `operations` as `Read::operations` gives them.
@@ -149,6 +151,12 @@ pub(super) async fn store(
     let row = tx.lock_allocation(id).await?.ok_or(ApplyError::Missing)?;
     let applied = apply(core, &tx, row, event, detail).await?;
     tx.commit().await?;
+    if applied.row.link_generation != known.link_generation {
+        core.links.revoke(id);
+    }
+    if applied.row.revision != known.revision {
+        core.turns.notify(applied.row.session_id, &applied.turns);
+    }
     if let (Some((ticket, slots)), Some(node_id)) = (applied.slots, applied.row.node_id) {
         let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         core.hub
@@ -229,12 +237,12 @@ async fn apply(
     if state == State::Released && was.released_at.is_none() {
         tx.release_placement(row.placement_id).await?;
     }
-    effects::after(tx, &was, &row).await?;
+    let turns = effects::after(tx, &was, &row).await?;
     let slots = match (releases(event) && state == State::Released, row.node_id) {
         (true, Some(node_id)) => Some((core.hub.memory().ticket(), tx.slot_counts(Some(node_id)).await?)),
         _ => None,
     };
-    Ok(Applied { row, slots })
+    Ok(Applied { row, slots, turns })
 }
 
 /// No link opens any more, and an open one ends: its generation has passed.

@@ -323,7 +323,6 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
     match confirmed {
         Ok(_) => {
             tracing::warn!(allocation_id = %row.id, "the sandbox is lost: its node confirmed it twice");
-            core.pokes.turns.notify_one();
             Done::Stored
         }
         Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,

@@ -71,7 +71,7 @@ async fn failed(error: StoreError) {
 
 /// The allocation's runtime is linked now.
 fn linked(core: &Core, id: AllocationId) -> bool {
-    core.links.current(id).is_some()
+    core.links.is_linked(id)
 }
 
 impl Worker {
