@@ -5,7 +5,6 @@ use crate::{
     engine::{Container, Network, Scratch, docker_ok, run_image},
 };
 
-// inv: INV-R14
 #[tokio::test]
 async fn the_engine_knows_the_image_by_a_digest_that_was_computed_without_it() {
     let image = run_image();
