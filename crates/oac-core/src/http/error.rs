@@ -349,6 +349,9 @@ impl IntoResponse for ApiError {
         if self.code == Some("core_standby") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
         }
+        if self.status == StatusCode::TOO_MANY_REQUESTS && self.code == Some("invalid_request") {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         // The router takes `details` out again outside /core/v1.
         response.extensions_mut().insert(self);
         response

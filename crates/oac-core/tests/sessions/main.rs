@@ -1,0 +1,17 @@
+//! Sessions, their Turns and output over real requests, with a scripted node, and a sandbox whose runtime end of the
+//! link is the real one.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+
+mod api;
+mod link;
+#[path = "../engine/node.rs"]
+#[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
+mod node;
+mod output;
+mod projects;
+mod reader;
+mod recovery;
+mod sandbox;
+mod turns;
+mod world;
