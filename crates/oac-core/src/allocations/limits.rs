@@ -24,3 +24,5 @@ pub(super) const SAMPLE_MILLIS: i64 = 30_000;
 pub(super) const DEMAND_MILLIS: i64 = 2_000;
 /// Resting allocations are looked through no more often than this.
 pub(super) const SCAN_MILLIS: i64 = 200;
+/// Ended steps that wait to be noted.
+pub(super) const ENDED_STEPS: usize = 256;

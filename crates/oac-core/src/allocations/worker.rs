@@ -1,16 +1,17 @@
 //! The pass: what is due, what is next for it, and who does it.
 //!
-//! One task holds the watches and starts steps; each step is a future of its own, so that no node waits for another. A
+//! One task holds the watches and starts steps; each step is a task of its own, so that no node waits for another. A
 //! pass takes no argument: poked or by timer it reads what is stored and plans. Running allocations, of which there may
 //! be 100,000, are planned only when their time came, their node connected or their link went.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{FutureExt as _, future::BoxFuture};
 use oac_lifecycle::{
     Millis,
     allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
@@ -18,12 +19,15 @@ use oac_lifecycle::{
 use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
 use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, Ownership, StoreError};
 
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
 use super::{
     demand, limits,
     record::{cause_from, state_of},
     steps::{self, Done},
 };
-use crate::{Core, http::error::Chain};
+use crate::{Core, http::error::Chain, task::Kind};
 
 /// What one owner remembers of one allocation.
 struct Tracked {
@@ -41,7 +45,12 @@ struct Worker {
     tracked: BTreeMap<AllocationId, Tracked>,
     in_flight: HashSet<AllocationId>,
     at_node: HashMap<NodeId, usize>,
-    running: FuturesUnordered<BoxFuture<'static, Finished>>,
+    ended: mpsc::Receiver<Finished>,
+    /// Given to each step; bounded, a step that ended waits for its place.
+    ending: mpsc::Sender<Finished>,
+    /// Ends the steps of this ownership with it.
+    _stop: DropGuard,
+    stopping: CancellationToken,
     /// Sessions without a sandbox that need one.
     waiting: BTreeMap<SessionId, Millis>,
     /// The earliest `due` of all tracked, or earlier.
@@ -76,13 +85,18 @@ fn linked(core: &Core, id: AllocationId) -> bool {
 
 impl Worker {
     fn new(core: Arc<Core>) -> Self {
+        let (ending, ended) = mpsc::channel(limits::ENDED_STEPS);
+        let stopping = CancellationToken::new();
         Self {
             core,
             started: Instant::now(),
             tracked: BTreeMap::new(),
             in_flight: HashSet::new(),
             at_node: HashMap::new(),
-            running: FuturesUnordered::new(),
+            ended,
+            ending,
+            _stop: stopping.clone().drop_guard(),
+            stopping,
             waiting: BTreeMap::new(),
             next_due: 0,
             scan_at: 0,
@@ -114,9 +128,9 @@ impl Worker {
             tokio::select! {
                 // A poke during the pass left its permit here.
                 () = self.core.pokes.allocations.notified() => {}
-                Some(finished) = self.running.next() => {
+                Some(finished) = self.ended.recv() => {
                     self.finish(finished);
-                    while let Some(Some(finished)) = self.running.next().now_or_never() {
+                    while let Ok(finished) = self.ended.try_recv() {
                         self.finish(finished);
                     }
                 }
@@ -324,15 +338,21 @@ impl Worker {
             *self.at_node.entry(node).or_default() += 1;
         }
         let step = step(self.core.clone(), row.clone());
-        self.running.push(
-            async move {
-                Finished {
-                    done: step.await,
-                    row,
-                }
-            }
-            .boxed(),
-        );
+        let (ending, stopping) = (self.ending.clone(), self.stopping.clone());
+        self.core
+            .tasks
+            .spawn(Kind::Connection, "allocation step", async move {
+                let ended = async {
+                    // A panic ends the step alone, and its allocation is planned again.
+                    let done = AssertUnwindSafe(step)
+                        .catch_unwind()
+                        .await
+                        .unwrap_or(Done::Failed);
+                    // Nobody receives once the ownership ended.
+                    let _ = ending.send(Finished { row, done }).await;
+                };
+                stopping.run_until_cancelled(ended).await;
+            });
     }
 
     fn finish(&mut self, finished: Finished) {
