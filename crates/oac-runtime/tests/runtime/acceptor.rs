@@ -15,8 +15,15 @@ use oac_link::{
     service::{Ack, Exit, OutputStreamName, PutTurnRequest, Run},
 };
 use oac_model::{AllocationId, EnvironmentId, Generation, LinkId, OwnerEpoch, ProjectId, TurnId};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::{
     accept_hdr_async_with_config,
     tungstenite::{
@@ -34,6 +41,7 @@ pub(crate) const CREDENTIAL: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75
 pub(crate) struct Acceptor {
     listener: TcpListener,
     links: JoinSet<LinkEnd>,
+    tls: Option<TlsAcceptor>,
     /// Request line and headers of the latest upgrade, as text.
     pub request: String,
 }
@@ -43,7 +51,25 @@ impl Acceptor {
         Self {
             listener: TcpListener::bind(address).await.unwrap(),
             links: JoinSet::new(),
+            tls: None,
             request: String::new(),
+        }
+    }
+
+    /// One that speaks TLS as `core.listed.test`, with a certificate of the test authority.
+    pub(crate) async fn bind_tls(address: &str) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/server.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/server.key.pem")).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        Self {
+            tls: Some(Arc::new(config).into()),
+            ..Self::bind(address).await
         }
     }
 
@@ -53,8 +79,23 @@ impl Acceptor {
 
     /// The next WebSocket and its hello.
     pub(crate) async fn hello(&mut self) -> (Opening, Hello) {
-        let (stream, _) = timeout(LONG, self.listener.accept()).await.unwrap().unwrap();
-        stream.set_nodelay(true).unwrap();
+        loop {
+            let (stream, _) = timeout(LONG, self.listener.accept()).await.unwrap().unwrap();
+            stream.set_nodelay(true).unwrap();
+            let Some(tls) = &self.tls else {
+                return self.upgrade(stream).await;
+            };
+            // One that does not trust this acceptor leaves; the next may.
+            if let Ok(stream) = tls.accept(stream).await {
+                return self.upgrade(stream).await;
+            }
+        }
+    }
+
+    async fn upgrade(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> (Opening, Hello) {
         let seen = Arc::new(Mutex::new(String::new()));
         let config = WebSocketConfig::default()
             .max_message_size(Some(oac_link::limits::MESSAGE_BYTES))
@@ -76,6 +117,12 @@ impl Acceptor {
         (opening, hello)
     }
 
+    /// Whether the next connection ends in its TLS handshake.
+    pub(crate) async fn is_distrusted(&mut self) -> bool {
+        let (stream, _) = timeout(LONG, self.listener.accept()).await.unwrap().unwrap();
+        self.tls.as_ref().unwrap().accept(stream).await.is_err()
+    }
+
     /// The next link, welcomed.
     pub(crate) async fn link(&mut self) -> (LinkClient, Hello) {
         let (opening, hello) = self.hello().await;
@@ -94,11 +141,15 @@ impl Acceptor {
     }
 }
 
-/// A bootstrap file's text for the acceptor at `host`.
+/// A bootstrap file's text for the acceptor at `host`, or at a whole origin.
 pub(crate) fn bootstrap(host: &str) -> String {
+    let origin = match host.contains("://") {
+        true => host.to_owned(),
+        false => format!("ws://{host}"),
+    };
     serde_json::json!({
         "version": 1,
-        "link_url": format!("ws://{host}/api/v1/sandbox-link"),
+        "link_url": format!("{origin}/api/v1/sandbox-link"),
         "credential": CREDENTIAL,
         "resource": {
             "tenant_id": ProjectId::random(),

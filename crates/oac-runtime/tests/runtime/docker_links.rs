@@ -6,7 +6,7 @@ use oac_link::{LinkClient, service::Exit};
 use tokio::{net::UdpSocket, time::timeout};
 
 use crate::{
-    acceptor::{Acceptor, CREDENTIAL, begin, first_output, perform, run, told},
+    acceptor::{Acceptor, CREDENTIAL, begin, first_output, perform, run, told, until},
     engine::{Container, Network, Scratch, docker, run_image},
 };
 
@@ -72,6 +72,24 @@ async fn without_libraries_it_links_by_a_name_that_a_name_server_knows() {
         () = serve_names(names, network.gateway) => unreachable!(),
     };
     one_turn(&client).await;
+}
+
+#[tokio::test]
+async fn without_libraries_it_links_by_tls_to_whom_the_images_roots_vouch_for_and_to_nobody_else() {
+    let (image, network) = (Scratch::load(), Network::new());
+    let mut acceptor = Acceptor::bind_tls(&format!("{}:0", network.gateway)).await;
+    let origin = format!("wss://core.listed.test:{}", acceptor.address().port());
+    let listed = ["--add-host", &format!("core.listed.test:{}", network.gateway)];
+    let stranger = Container::start(&image.id(), &network, &origin, &listed);
+    assert!(acceptor.is_distrusted().await);
+    until("the stranger says why", async || {
+        stranger.logs().contains("invalid peer certificate")
+    })
+    .await;
+    drop(stranger);
+    let roots = include_str!("tls/authority.pem");
+    let container = Container::start_with_roots(&image.id(), &network, &origin, &listed, roots);
+    one_turn(&linked(&mut acceptor, &container).await).await;
 }
 
 /// A name server that knows one name.

@@ -186,8 +186,21 @@ impl Container {
     /// One whose Turns are kept on a disk of `size`, mounted at `/small`.
     pub(crate) fn start_with_small_disk(image: &str, network: &Network, link_host: &str, size: &str) -> Self {
         let disk = format!("/small:rw,size={size},uid=1000,gid=1000,mode=0700");
-        let turns = ("runtime/turns", Content::Link("/small"));
+        let turns = ("/home", "runtime/turns", Content::Link("/small"));
         Self::create(image, network, link_host, &["--tmpfs", &disk], &[turns])
+    }
+
+    /// One whose image has these root certificates where a distribution may keep them.
+    pub(crate) fn start_with_roots(
+        image: &str,
+        network: &Network,
+        link_host: &str,
+        more: &[&str],
+        roots: &str,
+    ) -> Self {
+        let more = [more, &["--mount", "type=volume,target=/etc/ssl"]].concat();
+        let roots = ("/etc/ssl", "cert.pem", Content::File(roots.to_owned()));
+        Self::create(image, network, link_host, &more, &[roots])
     }
 
     fn create(
@@ -195,7 +208,7 @@ impl Container {
         network: &Network,
         link_host: &str,
         more: &[&str],
-        files: &[(&str, Content)],
+        files: &[(&str, &str, Content)],
     ) -> Self {
         let name = format!("oac-test-{}", AllocationId::random());
         let container = Self { name };
@@ -247,12 +260,16 @@ impl Container {
         let last = [image, "--bootstrap-file", "/home/runtime/bootstrap.json"];
         docker_ok(&[&options[..], more, &last[..]].concat());
         let bootstrap = Content::File(bootstrap(link_host));
-        let mut home = vec![
-            ("runtime", Content::Folder),
-            ("runtime/bootstrap.json", bootstrap),
-        ];
-        home.extend_from_slice(files);
-        container.upload("/home", &home);
+        container.upload(
+            "/home",
+            &[
+                ("runtime", Content::Folder),
+                ("runtime/bootstrap.json", bootstrap),
+            ],
+        );
+        for (target, path, content) in files {
+            container.upload(target, &[(path, content.clone())]);
+        }
         let folders = ["workspace", "initialization", "packages"].map(|name| (name, Content::Folder));
         container.upload("/environment", &folders);
         docker_ok(&["start", name]);
