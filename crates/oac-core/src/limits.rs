@@ -60,3 +60,5 @@ pub(crate) const DRIVE_TIMER: Duration = Duration::from_secs(60);
 pub(crate) const CONFIRM_WAIT: Duration = Duration::from_millis(20);
 /// How often old output, events and idempotency records are removed.
 pub(crate) const PRUNE_TIMER: Duration = Duration::from_secs(600);
+/// Tries of an admission that finds its Environment placed by someone else each time it places it itself.
+pub(crate) const ADMISSION_TRIES: usize = 4;

@@ -30,7 +30,7 @@ use oac_wire::shapes::LinkResource;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{Core, http::error::Chain, limits, task::Kind};
+use crate::{Core, http::error::Chain, limits, task::Kind, turns::ledger::Job};
 
 pub use accept::routes;
 
@@ -63,6 +63,8 @@ pub struct Link {
     ready: AtomicBool,
     /// Wakes the driver of this link's Turns.
     pub(crate) wake: Notify,
+    /// A Turn recorded as sent, for the driver to send without reading it again. Losing it loses nothing.
+    handed: Mutex<Option<Job>>,
 }
 
 /// A stream that may not be opened.
@@ -110,6 +112,16 @@ impl Link {
         }
         self.client.close(CloseReason::Revoked);
         Err(NotAdmitted::Closed)
+    }
+
+    /// Gives the driver a Turn that was just recorded as sent here.
+    pub(crate) fn hand(&self, job: Job) {
+        *self.handed.lock() = Some(job);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn handed(&self) -> Option<Job> {
+        self.handed.lock().take()
     }
 
     pub(crate) fn become_ready(&self) {

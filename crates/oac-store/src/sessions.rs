@@ -173,6 +173,19 @@ impl Tx {
         Ok(changed == 1)
     }
 
+    /// Stores a state without a reason, and this transaction's time as `last_activity_at`. An archived Session never
+    /// changes; then false. Needs the Session's lock.
+    pub async fn activate_session(&self, id: SessionId, state: SessionState) -> Result<bool, StoreError> {
+        let changed = self
+            .execute(
+                "UPDATE sessions SET state = $1, reason = NULL, last_activity_at = $2 \
+                 WHERE id = $3 AND archived_at IS NULL",
+                params![state, self.now(), id],
+            )
+            .await?;
+        Ok(changed == 1)
+    }
+
     /// Sets `last_activity_at` to this transaction's time.
     pub async fn touch_session(&self, id: SessionId) -> Result<(), StoreError> {
         let sql = "UPDATE sessions SET last_activity_at = $1 WHERE id = $2";

@@ -153,6 +153,7 @@ async fn welcome(
         client,
         ready: Default::default(),
         wake: Default::default(),
+        handed: Default::default(),
     };
     Some((Arc::new(link), driver))
 }

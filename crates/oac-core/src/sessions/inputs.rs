@@ -13,13 +13,12 @@ use axum::{
 };
 use oac_lifecycle::placement::Request;
 use oac_model::{AllocationId, InputId, ProjectId, SessionId, SessionState, TurnId, TurnState};
-use oac_store::{EventKind, NewInput as NewRow, SessionRow, Tx};
+use oac_store::{EventKind, NewInput as NewRow, SessionRow, StoreError, Tx};
 use serde_json::json;
 
 use super::{
     body::NewInput,
     idempotency::{Keyed, json as answer},
-    read::target_session,
     shapes::SubmittedInput,
     view,
 };
@@ -32,8 +31,8 @@ use crate::{
         target::Target,
     },
     limits,
-    placement::{self, Demand},
-    turns::ledger,
+    placement::{self, Demand, PlaceError},
+    turns::ledger::{self, Job},
 };
 
 /// Submits a command. It runs after the Session's earlier ones.
@@ -56,8 +55,8 @@ pub(crate) async fn submit_input(
     StrictJson(new): StrictJson<NewInput>,
 ) -> Result<Response, ApiError> {
     new.check()?;
-    let session = target_session(&core.store.single(), auth.project_id, &target).await?;
-    let scope = format!("POST /v1/sessions/{}/inputs", session.id);
+    let session: SessionId = target.id("session_id")?;
+    let scope = format!("POST /v1/sessions/{session}/inputs");
     let keyed = Keyed::of(&headers, auth.project_id, scope, &new)?;
     if let Some(keyed) = &keyed
         && let Some(replayed) = keyed.replay(&core).await?
@@ -66,16 +65,11 @@ pub(crate) async fn submit_input(
     }
     let admission = Admission {
         project: auth.project_id,
-        session: session.id,
+        session,
         new,
         keyed,
     };
-    let stored = match admission.here(&core).await? {
-        Placed::Stored(body) => Some(body),
-        Placed::First => None,
-        Placed::Nowhere => admission.elsewhere(&core, session).await?,
-    };
-    match (stored, &admission.keyed) {
+    match (admission.admit(&core).await?, &admission.keyed) {
         (Some(body), _) => Ok(answer(StatusCode::ACCEPTED, body)),
         (None, Some(keyed)) => keyed.first(&core).await,
         (None, None) => Err(ApiError::not_found()),
@@ -88,8 +82,8 @@ enum Placed {
     Stored(String),
     /// Another request with the same Idempotency-Key was first.
     First,
-    /// The Environment has no compute; nothing was stored.
-    Nowhere,
+    /// The Session's Environment has no compute; nothing was stored.
+    Nowhere(Box<SessionRow>),
 }
 
 struct Admission {
@@ -100,32 +94,63 @@ struct Admission {
 }
 
 impl Admission {
+    /// The answer's text; `None` when another request with the same Idempotency-Key was first.
+    async fn admit(&self, core: &Core) -> Result<Option<String>, ApiError> {
+        for _ in 0..limits::ADMISSION_TRIES {
+            match self.here(core).await? {
+                Placed::Stored(body) => return Ok(Some(body)),
+                Placed::First => return Ok(None),
+                Placed::Nowhere(session) => match self.elsewhere(core, *session).await {
+                    Err(PlaceError::Store(StoreError::Duplicate { .. })) => {
+                        // Someone else placed it meanwhile.
+                    }
+                    placed => return placed.map_err(ApiError::from)?,
+                },
+            }
+        }
+        Err(ApiError::node_unavailable())
+    }
+
+    /// Stores the input where the Environment's compute is.
     async fn here(&self, core: &Core) -> Result<Placed, ApiError> {
         let tx = core.begin().await?;
-        let session = self.checked(&tx).await?;
-        let Some(placement) = tx.unreleased_placement(session.environment_id).await? else {
-            return Ok(Placed::Nowhere);
-        };
-        if tx.deployment().await?.resetting() {
+        let (session, unfinished) = self.checked(&tx).await?;
+        let allocation = tx.unreleased_allocation(session.environment_id).await?;
+        if allocation.is_none() && tx.unreleased_placement(session.environment_id).await?.is_none() {
+            return Ok(Placed::Nowhere(Box::new(session)));
+        }
+        if core.hub.memory().deployment().reset_in_progress {
             return Err(ApiError::reset_in_progress_unavailable());
         }
-        let allocation = tx.allocation_of_placement(placement.id).await?;
-        let ready = allocation
-            .map(|a| a.id)
-            .filter(|id| core.links.ready(*id).is_some());
-        let Some((body, sent)) = self.store(&tx, &session, ready).await? else {
+        // Next, and its sandbox waits for it.
+        let link = allocation
+            .filter(|a| unfinished == 0 && ledger::takes_turns(a))
+            .and_then(|a| core.links.ready(a.id));
+        let Some((body, job)) = self
+            .store(
+                &tx,
+                &session,
+                unfinished,
+                link.as_ref().map(|link| link.allocation_id()),
+            )
+            .await?
+        else {
             return Ok(Placed::First);
         };
         tx.commit().await?;
         core.turns.notify(session.id, &[]);
-        if let Some(allocation) = sent {
-            core.links.wake(allocation);
+        if let (Some(link), Some(job)) = (link, job) {
+            link.hand(job);
         }
         Ok(Placed::Stored(body))
     }
 
-    /// Stores the input with a placement; `None` when another request with the same Idempotency-Key was first.
-    async fn elsewhere(&self, core: &Core, session: SessionRow) -> Result<Option<String>, ApiError> {
+    /// Stores the input with a placement.
+    async fn elsewhere(
+        &self,
+        core: &Core,
+        session: SessionRow,
+    ) -> Result<Result<Option<String>, ApiError>, PlaceError> {
         let demand = Demand {
             project_id: session.project_id,
             session_id: session.id,
@@ -135,17 +160,23 @@ impl Admission {
             },
         };
         let placing = placement::begin(core, demand).await?;
-        let session = self.checked(placing.tx()).await?;
-        let Some((body, _)) = self.store(placing.tx(), &session, None).await? else {
-            return Ok(None);
+        let stored = async {
+            let (session, unfinished) = self.checked(placing.tx()).await?;
+            self.store(placing.tx(), &session, unfinished, None).await
         };
-        placing.commit().await?;
-        core.turns.notify(session.id, &[]);
-        Ok(Some(body))
+        match stored.await {
+            Ok(Some((body, _))) => {
+                placing.commit().await?;
+                core.turns.notify(session.id, &[]);
+                Ok(Ok(Some(body)))
+            }
+            Ok(None) => Ok(Ok(None)),
+            Err(error) => Ok(Err(error)),
+        }
     }
 
-    /// The Session, locked, if it takes the input.
-    async fn checked(&self, tx: &Tx) -> Result<SessionRow, ApiError> {
+    /// The Session, locked, if it takes the input, and how many of its Turns are unfinished.
+    async fn checked(&self, tx: &Tx) -> Result<(SessionRow, u64), ApiError> {
         let session = tx
             .lock_session(self.session)
             .await?
@@ -158,18 +189,25 @@ impl Admission {
         if queued + running >= limits::UNFINISHED_TURNS {
             return Err(ApiError::turn_queue_full());
         }
-        Ok(session)
+        Ok((session, queued + running))
     }
 
-    /// Stores input, Turn and answer, and records the Turn as sent to `ready` when it is next. The answer's text, and
-    /// where the Turn goes; `None` when another request with the same Idempotency-Key was first.
+    /// Stores input, Turn and answer, and records the Turn as sent to `allocation`, which is given when it is next and can
+    /// go there. The answer's text, and what was sent; `None` when another request with the same Idempotency-Key was
+    /// first.
     async fn store(
         &self,
         tx: &Tx,
         session: &SessionRow,
-        ready: Option<AllocationId>,
-    ) -> Result<Option<(String, Option<AllocationId>)>, ApiError> {
-        let (_, turn) = tx
+        unfinished: u64,
+        allocation: Option<AllocationId>,
+    ) -> Result<Option<(String, Option<Job>)>, ApiError> {
+        let state = if unfinished == 0 {
+            TurnState::Waiting
+        } else {
+            TurnState::Queued
+        };
+        let (input, mut turn) = tx
             .insert_input(&NewRow {
                 id: InputId::random(),
                 turn_id: TurnId::random(),
@@ -179,24 +217,23 @@ impl Admission {
                 env: self.new.env.clone(),
                 stdin: self.new.stdin.as_ref().map(|s| s.0.clone()),
                 timeout_seconds: self.new.timeout_seconds(),
-                state: TurnState::Queued,
+                state,
             })
             .await?;
-        if session.state != SessionState::Busy {
-            tx.set_session_state(session.id, SessionState::Busy, None).await?;
-        }
+        tx.activate_session(session.id, SessionState::Busy).await?;
         if session.state == SessionState::Failed {
             // The attempts count anew.
             tx.set_failed_creates(session.id, 0).await?;
         }
-        tx.touch_session(session.id).await?;
-        tx.append_event(session.id, EventKind::TurnQueued, &json!({ "turn_id": turn.id }))
-            .await?;
-        ledger::advance(tx, session, ready).await?;
-        let shape = view::turn_of(tx, session.id, turn.id)
-            .await?
-            .ok_or_else(ApiError::not_found)?;
-        let sent = shape.allocation_id;
+        let data = json!({ "turn_id": turn.id });
+        tx.append_event(session.id, EventKind::TurnQueued, &data).await?;
+        let mut job = None;
+        if let Some(allocation) = allocation {
+            let sent = ledger::send(tx, turn, input.clone(), allocation).await?;
+            turn = sent.turn.clone();
+            job = Some(sent);
+        }
+        let shape = view::turn(turn, input);
         let answer = SubmittedInput {
             input: shape.input.clone(),
             turn: shape,
@@ -207,6 +244,6 @@ impl Admission {
         {
             return Ok(None);
         }
-        Ok(Some((body, sent)))
+        Ok(Some((body, job)))
     }
 }

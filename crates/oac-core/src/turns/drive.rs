@@ -71,7 +71,10 @@ async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> R
     loop {
         *progressed = true;
         if job.is_none() {
-            job = ledger::next(core, link).await?;
+            job = match link.handed() {
+                Some(job) => Some(job),
+                None => ledger::next(core, link).await?,
+            };
         }
         match job.take() {
             Some(now) => job = run(core, link, now).await?,

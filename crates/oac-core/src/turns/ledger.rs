@@ -12,7 +12,8 @@ use oac_model::{
     AllocationId, AllocationState, ComputePhase, InstanceId, SessionId, SessionState, TurnId, TurnState,
 };
 use oac_store::{
-    Dispatch, EventKind, Initialization, OutputChunk, OutputStream, SessionRow, StoreError, TurnRow, Tx,
+    AllocationRow, Dispatch, EventKind, Initialization, InputRow, OutputChunk, OutputStream, Read,
+    SessionRow, StoreError, TurnRow, Tx,
 };
 use oac_wire::B64;
 use serde_json::json;
@@ -81,7 +82,7 @@ pub(super) async fn unfinished(core: &Arc<Core>, link: &Link) -> Result<Vec<Job>
     for turn in read.unfinished_turns(link.session_id).await? {
         let sent = turn.state == TurnState::Running && turn.allocation_id == Some(link.allocation_id());
         let put = if sent {
-            Some(request(&read, &turn).await?)
+            Some(request(input(&read, &turn).await?))
         } else {
             None
         };
@@ -103,7 +104,7 @@ pub(super) async fn next(core: &Arc<Core>, link: &Link) -> Result<Option<Job>, T
     };
     if head.state == TurnState::Running {
         return if head.allocation_id == Some(link.allocation_id()) {
-            let put = Some(request(&read, &head).await?);
+            let put = Some(request(input(&read, &head).await?));
             Ok(Some(Job {
                 turn: head,
                 put,
@@ -233,9 +234,8 @@ pub(crate) async fn advance(
     }
     let Some(mut head) = tx.unfinished_turns(session.id).await?.into_iter().next() else {
         if session.state == SessionState::Busy {
-            tx.set_session_state(session.id, SessionState::Idle, None).await?;
+            tx.activate_session(session.id, SessionState::Idle).await?;
         }
-        tx.touch_session(session.id).await?;
         return Ok(None);
     };
     if head.state == TurnState::Running {
@@ -243,25 +243,10 @@ pub(crate) async fn advance(
     }
     if let Some(id) = allocation
         && let Some(allocation) = tx.allocation(id).await?
-        && takes_turns(allocation.state, allocation.compute_phase)
+        && takes_turns(&allocation)
     {
-        head.state = TurnState::Running;
-        head.dispatch = Dispatch::Sent;
-        head.allocation_id = Some(id);
-        head.started_at = Some(tx.now());
-        tx.save_turn(&head).await?;
-        tx.append_event(
-            session.id,
-            EventKind::TurnStarted,
-            &json!({ "turn_id": head.id, "allocation_id": id }),
-        )
-        .await?;
-        let put = Some(request(tx, &head).await?);
-        return Ok(Some(Job {
-            turn: head,
-            put,
-            confirmed: None,
-        }));
+        let input = input(tx, &head).await?;
+        return send(tx, head, input, id).await.map(Some);
     }
     if head.state == TurnState::Queued {
         head.state = TurnState::Waiting;
@@ -270,11 +255,38 @@ pub(crate) async fn advance(
     Ok(None)
 }
 
+/// Records a Turn that is next as sent to `allocation`, which takes Turns and is linked. Needs the Session's lock.
+pub(crate) async fn send(
+    tx: &Tx,
+    mut turn: TurnRow,
+    input: InputRow,
+    allocation: AllocationId,
+) -> Result<Job, StoreError> {
+    turn.state = TurnState::Running;
+    turn.dispatch = Dispatch::Sent;
+    turn.allocation_id = Some(allocation);
+    turn.started_at = Some(tx.now());
+    tx.save_turn(&turn).await?;
+    let data = json!({ "turn_id": turn.id, "allocation_id": allocation });
+    tx.append_event(turn.session_id, EventKind::TurnStarted, &data)
+        .await?;
+    Ok(Job {
+        turn,
+        put: Some(request(input)),
+        confirmed: None,
+    })
+}
+
 /// Whether Turns are dispatched to a linked allocation in this state and phase. A sandbox that links before its create
 /// was answered runs: waiting for the answer would only delay the first command.
-fn takes_turns(state: AllocationState, phase: ComputePhase) -> bool {
-    matches!(state, AllocationState::Creating | AllocationState::Running)
-        && matches!(phase, ComputePhase::Running | ComputePhase::Disabled)
+pub(crate) fn takes_turns(allocation: &AllocationRow) -> bool {
+    matches!(
+        allocation.state,
+        AllocationState::Creating | AllocationState::Running
+    ) && matches!(
+        allocation.compute_phase,
+        ComputePhase::Running | ComputePhase::Disabled
+    )
 }
 
 /// Sets a Turn's end and tells it; false when it is terminal already (INV-S3). Needs the Session's lock.
@@ -342,18 +354,19 @@ async fn append(tx: &Tx, turn: TurnId, batch: &Batch<OutputStream>) -> Result<bo
         .await
 }
 
-async fn request(read: &oac_store::Read, turn: &TurnRow) -> Result<PutTurnRequest, StoreError> {
-    let input = read
-        .input(turn.input_id)
-        .await?
-        .ok_or_else(|| StoreError::Stored {
-            column: "turns.input_id".to_owned(),
-        })?;
-    Ok(PutTurnRequest::new(Run {
+async fn input(read: &Read, turn: &TurnRow) -> Result<InputRow, StoreError> {
+    let input = read.input(turn.input_id).await?;
+    input.ok_or_else(|| StoreError::Stored {
+        column: "turns.input_id".to_owned(),
+    })
+}
+
+fn request(input: InputRow) -> PutTurnRequest {
+    PutTurnRequest::new(Run {
         args: input.args,
         cwd: input.cwd,
         env: input.env,
         stdin: B64(input.stdin.unwrap_or_default()),
         timeout_ms: u64::from(input.timeout_seconds) * 1000,
-    }))
+    })
 }
