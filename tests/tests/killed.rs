@@ -60,7 +60,7 @@ async fn works_once_and_leaves_nothing(story: &Story, session: &str, point: Poin
     story.until_released().await;
 }
 
-// inv: INV-C17, INV-C18, INV-C19, INV-V6, INV-P10
+// inv: INV-C17, INV-C18, INV-V6
 #[tokio::test]
 async fn docker_a_node_killed_during_create_leaves_one_sandbox_and_no_trace() {
     let story = Story::begin(None).await;
@@ -69,8 +69,19 @@ async fn docker_a_node_killed_during_create_leaves_one_sandbox_and_no_trace() {
         let session = story.new_session().await;
         point.reach(&story).await;
         node.kill().await;
-        story.installation.start_node(&mut node).await.unwrap();
-        works_once_and_leaves_nothing(&story, &session, point).await;
+        assert!(story.containers().await.len() <= 1, "{point:?}");
+        start(&story, &mut node).await;
+        if let Point::Running = point {
+            works_once_and_leaves_nothing(&story, &session, point).await;
+            continue;
+        }
+        // A create that died half way is only observed, for five minutes; archiving ends it sooner. Its slot is held
+        // until the node proved that nothing can come of it any more.
+        story
+            .app("DELETE", &format!("/v1/sessions/{session}"), None)
+            .await;
+        story.until_empty().await;
+        story.until_released().await;
     }
     story.end(vec![node]).await;
 }
