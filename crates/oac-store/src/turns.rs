@@ -6,7 +6,7 @@ use oac_model::{AllocationId, InputId, InstanceId, SessionId, Time, TurnId, Turn
 
 use crate::{
     Dispatch, StoreError, Tx,
-    row::{params, stored},
+    row::{Stored as _, params, stored},
     tx::Read,
 };
 
@@ -71,6 +71,14 @@ const UNFINISHED: &str = "state IN ('queued', 'waiting', 'running')";
 impl Read {
     pub async fn input(&self, id: InputId) -> Result<Option<InputRow>, StoreError> {
         self.one("WHERE id = $1", params![id]).await
+    }
+
+    /// The input as it is shown: without its standard input, which may be large.
+    pub async fn shown_input(&self, id: InputId) -> Result<Option<InputRow>, StoreError> {
+        let sql = "SELECT id, session_id, args, cwd, env, CAST(NULL AS BYTEA) AS stdin, timeout_seconds, created_at \
+             FROM inputs WHERE id = $1";
+        let row = self.row(sql, params![id]).await?;
+        row.as_ref().map(InputRow::from_row).transpose()
     }
 
     pub async fn turn(&self, id: TurnId) -> Result<Option<TurnRow>, StoreError> {

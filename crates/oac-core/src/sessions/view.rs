@@ -203,7 +203,7 @@ pub(super) async fn turn_of(
 }
 
 pub(super) async fn with_input(read: &Read, row: TurnRow) -> Result<TurnShape, StoreError> {
-    let input = read.input(row.input_id).await?;
+    let input = read.shown_input(row.input_id).await?;
     let input = input.ok_or_else(|| StoreError::Stored {
         column: "turns.input_id".to_owned(),
     })?;

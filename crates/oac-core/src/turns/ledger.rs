@@ -19,7 +19,7 @@ use oac_wire::B64;
 use serde_json::json;
 
 use super::{batch::Batch, drive::Trouble, settle::Settlement};
-use crate::{Core, link::Link};
+use crate::{Core, allocations, link::Link};
 
 /// A Turn that was sent, or is recorded as sent and about to be.
 pub(crate) struct Job {
@@ -66,9 +66,7 @@ pub(super) async fn linked(core: &Arc<Core>, link: &Link) -> Result<(), Trouble>
         if session.failed_creates != 0 {
             tx.set_failed_creates(session.id, 0).await?;
         }
-        let data = json!({ "state": "running", "allocation_id": id });
-        tx.append_event(session.id, EventKind::SandboxChanged, &data)
-            .await?;
+        allocations::appeared(&tx, &allocation).await?;
         tx.commit().await?;
         core.turns.events.notify(link.session_id);
     }

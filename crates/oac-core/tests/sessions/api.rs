@@ -16,7 +16,7 @@ async fn keyed(core: &TestCore, path: &str, key: &str, body: &Value) -> oac_test
     send(request).await
 }
 
-// req: G-005
+// req: G-004
 #[tokio::test]
 async fn a_session_appears_with_its_placement_and_its_sandbox_starts_at_once() {
     let world = World::start().await;
@@ -143,7 +143,15 @@ async fn a_network_access_that_docker_does_not_enforce_is_refused() {
 
 #[tokio::test]
 async fn the_same_key_and_body_replay_the_stored_answer_and_another_body_conflicts() {
-    let mut world = World::start().await;
+    replays(World::start().await).await;
+}
+
+#[tokio::test]
+async fn pg_the_same_key_and_body_replay_the_stored_answer_and_another_body_conflicts() {
+    replays(World::start_postgres().await).await;
+}
+
+async fn replays(mut world: World) {
     let body = json!({ "name": "one" });
     let first = keyed(&world.core, "/v1/sessions", "key one", &body)
         .await
@@ -190,7 +198,15 @@ async fn the_same_key_and_body_replay_the_stored_answer_and_another_body_conflic
 
 #[tokio::test]
 async fn concurrent_requests_with_one_key_are_one_request() {
-    let world = World::start().await;
+    one_key(World::start().await).await;
+}
+
+#[tokio::test]
+async fn pg_concurrent_requests_with_one_key_are_one_request() {
+    one_key(World::start_postgres().await).await;
+}
+
+async fn one_key(world: World) {
     let body = json!({});
     let all = (0..4).map(|_| keyed(&world.core, "/v1/sessions", "k", &body));
     let answers = futures_util::future::join_all(all).await;
@@ -204,7 +220,16 @@ async fn concurrent_requests_with_one_key_are_one_request() {
 // inv: INV-S9
 #[tokio::test]
 async fn sixty_four_turns_are_admitted_the_next_is_refused_and_leaves_nothing() {
-    let world = World::start().await;
+    queue_of_64(World::start().await).await;
+}
+
+// inv: INV-S9
+#[tokio::test]
+async fn pg_sixty_four_turns_are_admitted_the_next_is_refused_and_leaves_nothing() {
+    queue_of_64(World::start_postgres().await).await;
+}
+
+async fn queue_of_64(world: World) {
     let placed = world.place().await;
     for n in 1..=64 {
         let admitted = world.input(placed.session, "true").await.expect(202);
@@ -233,6 +258,7 @@ async fn sixty_four_turns_are_admitted_the_next_is_refused_and_leaves_nothing() 
     world.input(placed.session, "true").await.expect(202);
 }
 
+// req: G-243, G-247
 // inv: INV-S9, INV-C11
 #[tokio::test]
 async fn an_input_that_nothing_can_run_is_refused_and_leaves_nothing() {
@@ -272,11 +298,19 @@ async fn an_input_that_nothing_can_run_is_refused_and_leaves_nothing() {
     );
 }
 
-// req: G-184
 // inv: INV-S19, INV-S3
 #[tokio::test]
 async fn an_archive_cancels_every_turn_ends_the_link_and_can_be_repeated() {
-    let world = World::start().await;
+    archive_cancels(World::start().await).await;
+}
+
+// inv: INV-S19, INV-S3
+#[tokio::test]
+async fn pg_an_archive_cancels_every_turn_ends_the_link_and_can_be_repeated() {
+    archive_cancels(World::start_postgres().await).await;
+}
+
+async fn archive_cancels(world: World) {
     let placed = world.place().await;
     let connection = placed.sandbox.connect(&world.core.url).await;
     let running = world.submit(placed.session, "sleep").await;
@@ -327,7 +361,7 @@ async fn an_archive_cancels_every_turn_ends_the_link_and_can_be_repeated() {
     assert_eq!(entries.count(), 1);
 }
 
-// req: G-184
+// req: G-190
 #[tokio::test]
 async fn an_operator_archives_a_session_knowing_the_deployment() {
     let world = World::start().await;

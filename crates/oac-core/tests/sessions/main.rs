@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 mod api;
+mod chaos;
 mod link;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]

@@ -75,7 +75,16 @@ async fn a_turn_that_never_arrived_is_sent_again_on_the_next_link() {
 // inv: INV-S4, INV-S5
 #[tokio::test]
 async fn links_cut_during_output_lose_and_repeat_nothing() {
-    let world = World::start().await;
+    cut_during_output(World::start().await).await;
+}
+
+// inv: INV-S4, INV-S5
+#[tokio::test]
+async fn pg_links_cut_during_output_lose_and_repeat_nothing() {
+    cut_during_output(World::start_postgres().await).await;
+}
+
+async fn cut_during_output(world: World) {
     let placed = world.place().await;
     let mut connection = placed.sandbox.connect(&world.core.url).await;
     let turn = world.submit(placed.session, "write").await;
@@ -116,7 +125,16 @@ async fn links_cut_during_output_lose_and_repeat_nothing() {
 // inv: INV-S2, INV-S4, INV-S5
 #[tokio::test]
 async fn a_core_that_stops_during_output_goes_on_where_its_stored_bytes_end() {
-    let mut world = World::start().await;
+    core_stops_during_output(World::start().await).await;
+}
+
+// inv: INV-S2, INV-S4, INV-S5
+#[tokio::test]
+async fn pg_a_core_that_stops_during_output_goes_on_where_its_stored_bytes_end() {
+    core_stops_during_output(World::start_postgres().await).await;
+}
+
+async fn core_stops_during_output(mut world: World) {
     let placed = world.place().await;
     let connection = placed.sandbox.connect(&world.core.url).await;
     let turn = world.submit(placed.session, "write").await;
@@ -254,7 +272,16 @@ async fn what_a_runtime_still_runs_of_another_time_is_ended_before_the_next_turn
 // inv: INV-S8, INV-S18
 #[tokio::test]
 async fn a_turn_that_was_sent_is_never_sent_to_another_sandbox_and_one_that_was_not_is() {
-    let world = World::start().await;
+    never_to_another(World::start().await).await;
+}
+
+// inv: INV-S8, INV-S18
+#[tokio::test]
+async fn pg_a_turn_that_was_sent_is_never_sent_to_another_sandbox_and_one_that_was_not_is() {
+    never_to_another(World::start_postgres().await).await;
+}
+
+async fn never_to_another(world: World) {
     let (placed, sent) = cut_while_running(&world).await;
     let queued = world.submit(placed.session, "later").await;
     let tx = world.core.core().begin().await.unwrap();

@@ -48,6 +48,8 @@ struct State {
     puts: Vec<TurnId>,
     acks: Vec<(TurnId, Ack)>,
     cancels: Vec<TurnId>,
+    /// Everything each Turn's process wrote, kept after the Turn is forgotten.
+    written: HashMap<TurnId, Vec<(OutputStreamName, u8)>>,
     /// Answers to PUT are lost: the link is cut after the Turn was started.
     lose_put_answers: bool,
     /// PUT is not answered while set.
@@ -242,9 +244,34 @@ impl Sandbox {
 
     /// The process writes.
     pub fn write(&self, turn: TurnId, stream: OutputStreamName, bytes: &[u8]) {
-        self.with(turn, |record| {
-            record.log.extend(bytes.iter().map(|b| (stream, *b)))
-        });
+        let bytes = bytes.iter().map(|b| (stream, *b));
+        self.with(turn, |record| record.log.extend(bytes.clone()));
+        self.0.state.lock().written.entry(turn).or_default().extend(bytes);
+    }
+
+    /// Everything the Turn's process wrote.
+    pub fn written(&self, turn: TurnId) -> Vec<(&'static str, u8)> {
+        let state = self.0.state.lock();
+        let all = state.written.get(&turn).into_iter().flatten();
+        all.map(|(stream, b)| (stream.as_str(), *b)).collect()
+    }
+
+    /// The Turn whose process runs now.
+    pub fn running(&self) -> Option<TurnId> {
+        let state = self.0.state.lock();
+        let mut running = state
+            .turns
+            .iter()
+            .filter(|(_, r)| r.exit.is_none())
+            .map(|(id, _)| *id);
+        let one = running.next();
+        assert!(running.next().is_none(), "at most one Turn runs");
+        one
+    }
+
+    /// Whether the runtime was asked to cancel it.
+    pub fn was_canceled(&self, turn: TurnId) -> bool {
+        self.0.state.lock().cancels.contains(&turn)
     }
 
     /// The process ends.

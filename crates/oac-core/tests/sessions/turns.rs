@@ -12,7 +12,16 @@ use crate::{
 // inv: INV-S1
 #[tokio::test]
 async fn the_turns_of_a_session_run_one_at_a_time_in_sequence_order() {
-    let world = World::start().await;
+    one_at_a_time(World::start().await).await;
+}
+
+// inv: INV-S1
+#[tokio::test]
+async fn pg_the_turns_of_a_session_run_one_at_a_time_in_sequence_order() {
+    one_at_a_time(World::start_postgres().await).await;
+}
+
+async fn one_at_a_time(world: World) {
     let placed = world.place().await;
     let mut turns = vec![world.submit(placed.session, "one").await];
     let connection = placed.sandbox.connect(&world.core.url).await;
@@ -102,7 +111,16 @@ async fn a_command_runs_and_its_output_and_end_are_read() {
 // inv: INV-S3
 #[tokio::test]
 async fn a_waiting_turn_is_canceled_at_once_and_a_terminal_one_never_changes() {
-    let world = World::start().await;
+    terminal_stays(World::start().await).await;
+}
+
+// inv: INV-S3
+#[tokio::test]
+async fn pg_a_waiting_turn_is_canceled_at_once_and_a_terminal_one_never_changes() {
+    terminal_stays(World::start_postgres().await).await;
+}
+
+async fn terminal_stays(world: World) {
     let placed = world.place().await;
     let first = world.submit(placed.session, "one").await;
     let second = world.submit(placed.session, "two").await;

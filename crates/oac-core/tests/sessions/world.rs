@@ -29,14 +29,17 @@ pub struct Placed {
 
 impl World {
     pub async fn start() -> Self {
-        Self::with_slots(4).await
+        Self::on(TestCore::start().await).await
     }
 
-    pub async fn with_slots(slots: u32) -> Self {
-        let core = TestCore::start().await;
+    pub async fn start_postgres() -> Self {
+        Self::on(TestCore::start_postgres().await).await
+    }
+
+    async fn on(core: TestCore) -> Self {
         core.deploy(1, 512).await;
         placement::refresh_deployment(core.core()).await;
-        let node = Node::start(&core, slots).await;
+        let node = Node::start(&core, 4).await;
         Self { core, node }
     }
 
