@@ -5,6 +5,7 @@
 //! way round. This crate never performs I/O, never reads a clock and never decides what to do about a message.
 
 mod b64;
+mod codec;
 pub mod frames;
 pub mod limits;
 mod nullable;
