@@ -55,3 +55,19 @@ impl<'de> Deserialize<'de> for DiagnosticCode {
         Ok(Self::from_token(&String::deserialize(d)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: G-254
+    #[test]
+    fn each_code_reads_back_as_itself_and_names_no_backend() {
+        for code in DiagnosticCode::ALL {
+            assert_eq!(DiagnosticCode::from_token(code.as_str()), *code);
+            for backend in ["docker", "microsandbox", "kvm", "e2b"] {
+                assert!(!code.as_str().contains(backend), "{code}");
+            }
+        }
+    }
+}

@@ -1,7 +1,13 @@
 //! How shared values look in the OpenAPI document. They are read and written by `oac-model`'s own types; these mirrors
 //! carry the schema alone.
 
-use utoipa::ToSchema;
+use std::borrow::Cow;
+
+use oac_model::DiagnosticCode;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
 
 /// The one kind of sandbox backend an installation uses.
 #[derive(ToSchema)]
@@ -11,6 +17,29 @@ pub(crate) enum ProviderSchema {
     Docker,
     Microsandbox,
     E2b,
+}
+
+/// Why a backend, or the preparation of a generation, is not ready: exactly the codes of `oac-model`.
+pub(crate) struct ReadinessCodeSchema;
+
+impl PartialSchema for ReadinessCodeSchema {
+    fn schema() -> RefOr<Schema> {
+        let codes = DiagnosticCode::ALL.iter().map(|code| code.as_str());
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(codes))
+            .description(Some(
+                "Why a backend, or the preparation of a generation, is not ready.",
+            ))
+            .build()
+            .into()
+    }
+}
+
+impl ToSchema for ReadinessCodeSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("ReadinessCode")
+    }
 }
 
 /// One sandbox's size.

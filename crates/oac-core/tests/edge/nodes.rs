@@ -1,5 +1,7 @@
 //! Nodes and allocations as an operator sees them.
 
+use oac_model::{ConnectionId, DiagnosticCode};
+use oac_store::{GenerationState, GenerationStatusRow, NodeHealth};
 use oac_testkit::core::{TestCore, send};
 use reqwest::Method;
 use serde_json::json;
@@ -77,6 +79,42 @@ async fn an_enrolled_node_that_never_connected_is_listed_offline() {
     assert_eq!(
         core.operator(Method::GET, &wrong, None).await.status.as_u16(),
         400
+    );
+}
+
+// req: G-252
+#[tokio::test]
+async fn the_reason_of_a_failed_preparation_is_listed_beside_the_generation_still_served() {
+    let core = TestCore::start().await;
+    core.deploy(2, 2048).await;
+    let node = core.enroll(&json!({})).await;
+    core.deploy(4, 4096).await;
+    let tx = core.core().begin().await.unwrap();
+    let pin = tx.node(node.node_id).await.unwrap().unwrap().enrolled_generation;
+    let target = tx.deployment().await.unwrap().target().unwrap();
+    assert!(pin < target);
+    let connection_id = ConnectionId::random();
+    assert!(
+        tx.record_hello(node.node_id, connection_id, true, &NodeHealth::default())
+            .await
+            .unwrap()
+    );
+    tx.set_serving_generation(node.node_id, pin).await.unwrap();
+    let failed = GenerationStatusRow {
+        node_id: node.node_id,
+        generation: target,
+        digest: tx.generation(target).await.unwrap().unwrap().digest,
+        state: GenerationState::Failed,
+        diagnostic: Some(DiagnosticCode::RuntimeDownloadFailed),
+        connection_id,
+        owner_epoch: tx.ownership().epoch,
+    };
+    tx.save_generation_status(&failed).await.unwrap();
+    tx.commit().await.unwrap();
+    let list = core.operator(Method::GET, NODES, None).await.expect(200);
+    assert_eq!(
+        list["data"][0]["rollout"],
+        json!({ "state": "failed", "ready_generation": pin, "diagnostic": "runtime_download_failed" })
     );
 }
 

@@ -53,6 +53,23 @@ async fn the_served_document_is_3_1_names_every_route_and_needs_no_credential() 
     assert_references(&document, &document);
 }
 
+// req: P-176
+#[test]
+fn the_readiness_codes_of_the_document_are_those_of_the_one_list() {
+    let document: Value =
+        serde_json::from_str(&oac_core::openapi_document().to_pretty_json().unwrap()).unwrap();
+    let schemas = &document["components"]["schemas"];
+    let codes: Vec<&str> = oac_model::DiagnosticCode::ALL
+        .iter()
+        .map(|code| code.as_str())
+        .collect();
+    assert_eq!(schemas["ReadinessCode"]["enum"], serde_json::json!(codes));
+    for shape in ["Node", "NodeRollout"] {
+        let member = &schemas[shape]["properties"]["diagnostic"];
+        assert_eq!(member["$ref"], "#/components/schemas/ReadinessCode", "{shape}");
+    }
+}
+
 /// Every `$ref` names something.
 fn assert_references(value: &Value, document: &Value) {
     match value {

@@ -270,6 +270,55 @@ async fn pg_presence_and_health_are_stored_before_welcome_and_with_each_heartbea
     presence(On::Postgres).await;
 }
 
+// req: P-037
+// inv: INV-P27
+#[tokio::test]
+async fn a_fixed_node_is_listed_with_the_generation_it_enrolled_with_and_its_first_failed_check() {
+    let core = world::core(On::Sqlite).await;
+    let node = Node::enroll(&core, 1).await;
+    let listed = async || {
+        let list = core
+            .operator(Method::GET, "/core/v1/sandbox/nodes", None)
+            .await
+            .expect(200);
+        list["data"][0].clone()
+    };
+    let enrolled = node.enrolled.identity["deployment_generation"].clone();
+    assert!(enrolled.is_u64());
+    let mut greeted = greet(&core, &node.enrolled, &health(true)).await.unwrap();
+    let ready = json!({ "state": "ready", "ready_generation": enrolled });
+    assert_eq!(listed().await["rollout"], ready);
+    for (told, shown) in [
+        ("capacity_insufficient", "capacity_insufficient"),
+        ("made_up_code", "provider_unavailable"),
+    ] {
+        let sick = oac_wire::frames::Health {
+            diagnostic: Some(oac_wire::frames::Token(told.to_owned())),
+            ..health(false)
+        };
+        let beat = node::heartbeat(&greeted, sick);
+        send(&mut greeted.socket, &beat).await;
+        assert!(ack(&mut greeted).await);
+        let seen = listed().await;
+        assert_eq!(
+            seen["rollout"],
+            json!({ "state": "failed", "ready_generation": enrolled, "diagnostic": shown })
+        );
+        assert_eq!(seen["diagnostic"], shown);
+    }
+    let beat = node::heartbeat(&greeted, health(true));
+    send(&mut greeted.socket, &beat).await;
+    assert!(ack(&mut greeted).await);
+    let seen = listed().await;
+    assert_eq!((&seen["rollout"], seen.get("diagnostic")), (&ready, None));
+    // It serves on as it enrolled, whatever the target is meanwhile.
+    core.deploy(2, 1024).await;
+    assert_eq!(
+        listed().await["rollout"],
+        json!({ "state": "update_required", "ready_generation": enrolled })
+    );
+}
+
 // inv: INV-P26
 // req: P-028
 #[tokio::test]
@@ -287,23 +336,32 @@ async fn a_removed_nodes_connection_ends_at_its_next_heartbeat_and_its_credentia
     assert_eq!(dial(&core, &node.enrolled).await.unwrap_err().as_u16(), 401);
 }
 
-// req: P-011
+// req: P-003, P-011
 // inv: INV-P1
 #[tokio::test]
 async fn an_invalid_heartbeat_closes_and_stores_nothing() {
+    use futures_util::SinkExt as _;
+    use tokio_tungstenite::tungstenite::Message;
+
     let core = world::core(On::Sqlite).await;
     let node = Node::enroll(&core, 1).await;
-    let mut greeted = greet(&core, &node.enrolled, &health(true)).await.unwrap();
-    let good = node::heartbeat(&greeted, health(false)).encode().unwrap();
-    let bad = good.replacen("\"provider_ready\"", "\"extra\":1,\"provider_ready\"", 1);
-    use futures_util::SinkExt as _;
-    greeted
-        .socket
-        .send(tokio_tungstenite::tungstenite::Message::text(bad))
-        .await
-        .unwrap();
-    assert_eq!(receive(&mut greeted.socket).await, None);
-    assert!(stored(&core, node.id()).await.provider_ready);
+    let spoiled: [fn(String) -> Message; 3] = [
+        |good| Message::text(good.replacen("\"provider_ready\"", "\"extra\":1,\"provider_ready\"", 1)),
+        |good| Message::text(format!("{good}{good}")),
+        // The frame is right; a binary message is none.
+        |good| Message::binary(good.into_bytes()),
+    ];
+    for spoil in spoiled {
+        let mut greeted = loop {
+            if let Ok(greeted) = greet(&core, &node.enrolled, &health(true)).await {
+                break greeted;
+            }
+        };
+        let good = node::heartbeat(&greeted, health(false)).encode().unwrap();
+        greeted.socket.send(spoil(good)).await.unwrap();
+        assert_eq!(receive(&mut greeted.socket).await, None);
+        assert!(stored(&core, node.id()).await.provider_ready);
+    }
 }
 
 // req: P-050

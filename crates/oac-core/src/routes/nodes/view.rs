@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::super::{
     deployment::{NodeReadiness, ReadinessState},
-    shapes::ProviderSchema,
+    shapes::{ProviderSchema, ReadinessCodeSchema},
 };
-use crate::http::ApiError;
+use crate::{http::ApiError, placement::pin};
 
 /// A Linux host that runs sandboxes.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -52,7 +52,7 @@ pub(super) struct Node {
     issues: u64,
     provider_ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<String>)]
+    #[schema(nullable = false, value_type = Option<ReadinessCodeSchema>)]
     diagnostic: Option<DiagnosticCode>,
     #[schema(required)]
     cpu_count: Option<u64>,
@@ -82,11 +82,12 @@ pub(super) struct Capacity {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct NodeRollout {
     state: ReadinessState,
-    /// The generation it last proved ready.
+    /// The generation it serves: the one it last proved ready, or for a node that manages none the one it enrolled
+    /// with. Null until that is known.
     #[schema(required, value_type = Option<i64>)]
     ready_generation: Option<Generation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<String>)]
+    #[schema(nullable = false, value_type = Option<ReadinessCodeSchema>)]
     diagnostic: Option<DiagnosticCode>,
 }
 
@@ -146,7 +147,8 @@ impl Context {
             diagnostic: row.diagnostic.filter(|_| !readiness.provider_ready),
             rollout: NodeRollout {
                 state: readiness.state,
-                ready_generation: row.serving_generation,
+                // Before its first hello nobody knows whether the node manages generations.
+                ready_generation: row.generation_management.and_then(|_| pin(&row)),
                 diagnostic: readiness.diagnostic,
             },
             drain: row.drain_requested_at.map(|requested_at| Drain {
