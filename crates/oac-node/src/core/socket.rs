@@ -201,3 +201,37 @@ async fn write_all(
     }
     let _ = sink.close().await;
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncReadExt as _, net::TcpListener};
+
+    use super::*;
+    use crate::origin::Origin;
+
+    /// The first bytes that a node with a Core of this scheme sends to it.
+    async fn first_bytes(scheme: &str) -> [u8; 3] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let core = CoreClient::new(Origin::parse(&format!("{scheme}://{address}")).unwrap()).unwrap();
+        let credential = Secret::new("credential");
+        let dial = core.dial(NodeId::random(), &credential, Clock::start());
+        let read = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut first = [0; 3];
+            stream.read_exact(&mut first).await.unwrap();
+            first
+        };
+        let (dialed, first) = tokio::join!(dial, read);
+        assert!(dialed.is_err(), "nobody answered");
+        first
+    }
+
+    // req: P-013
+    #[tokio::test]
+    async fn a_core_under_https_is_dialed_over_tls_and_one_under_http_in_the_clear() {
+        let [handshake, major, _] = first_bytes("https").await;
+        assert_eq!((handshake, major), (22, 3), "a TLS handshake record");
+        assert_eq!(&first_bytes("http").await, b"GET");
+    }
+}

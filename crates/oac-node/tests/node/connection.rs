@@ -54,7 +54,7 @@ async fn the_node_dials_its_core_with_its_credential_in_the_header_alone_and_say
     node.stop().await.unwrap();
 }
 
-// req: P-027, P-034
+// req: P-027, P-034, P-036, G-255
 // inv: INV-P20, INV-N35
 #[tokio::test]
 async fn every_heartbeat_follows_a_probe_of_its_own_and_carries_its_code_alone() {
@@ -130,6 +130,7 @@ async fn a_lower_owner_epoch_is_refused_and_the_identity_confirmed_before_the_ne
     node.stop().await.unwrap();
 }
 
+// req: P-003, P-011
 // inv: INV-P1
 #[tokio::test]
 async fn a_bad_greeting_closes_and_the_node_dials_again() {
