@@ -84,6 +84,41 @@ fn problem(package: &str, dependency: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    // req: P-001
+    #[test]
+    fn the_frames_of_the_node_protocol_are_written_in_one_crate_that_both_ends_depend_on() {
+        let metadata = crate::workspace::metadata().expect("metadata");
+        for end in ["oac-peer", "oac-core", "oac-node"] {
+            let package = metadata.packages.iter().find(|package| package.name == end);
+            let depends = package.expect(end).dependencies.iter();
+            assert!(
+                depends
+                    .filter(|dependency| dependency.kind.is_none())
+                    .any(|dependency| dependency.name == "oac-wire"),
+                "{end}"
+            );
+        }
+        let root = crate::workspace::root();
+        let files = crate::workspace::files(root).expect("files");
+        let names = |file: &std::path::PathBuf| {
+            let text = crate::workspace::read(&root.join(file)).expect("readable");
+            ["\"heartbeat_ack\"", "\"retention\"", "\"retention_ack\""]
+                .iter()
+                .any(|name| text.contains(name))
+        };
+        let sources = files
+            .iter()
+            .filter(|file| {
+                file.starts_with("crates") && file.components().any(|part| part.as_os_str() == "src")
+            })
+            .filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+        let (shared, elsewhere): (Vec<_>, Vec<_>) = sources
+            .filter(|file| names(file))
+            .partition(|file| file.starts_with("crates/oac-wire"));
+        assert!(!shared.is_empty());
+        assert_eq!(elsewhere, Vec::<&std::path::PathBuf>::new());
+    }
+
     #[test]
     fn dependencies_point_upwards_and_backends_stand_apart() {
         assert_eq!(problem("oac-core", "oac-store"), None);

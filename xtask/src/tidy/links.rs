@@ -280,6 +280,27 @@ mod tests {
         assert_eq!(book(&[("docs/a.md", "# A\n")]).len(), 1);
     }
 
+    fn guide(page: &str) -> String {
+        let text = read(&crate::workspace::root().join("docs").join(page)).expect("a page");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    // req: G-130, G-131
+    #[test]
+    fn the_guide_warns_that_docker_mode_is_root_equivalent_and_asks_for_dedicated_hosts() {
+        let page = guide("choose-a-backend.md");
+        for sentence in [
+            "Docker mode is root-equivalent.",
+            "Membership in the `docker` group lets the node's account, and so anything that controls the node, act as \
+             root on the host, and containers share the host's kernel.",
+            "Add Docker nodes only on hosts that do nothing else.",
+        ] {
+            assert!(page.contains(sentence), "{sentence}");
+        }
+        // Who adds a node is led there.
+        assert!(guide("nodes.md").contains("](choose-a-backend.md#docker)"));
+    }
+
     #[test]
     fn the_index_names_every_document_that_the_operator_guide_links_to() {
         let index = Page::of(&read(&crate::workspace::root().join("docs/index.md")).expect("the index"));
