@@ -3,6 +3,7 @@
 //! Each rule reads files and gives problems, one line each: where, what is wrong, what to do. Nothing is changed but,
 //! with `--write`, the generated files.
 
+mod architecture;
 mod direction;
 mod generated;
 mod links;
@@ -31,7 +32,9 @@ pub(crate) fn run(write: bool) -> Result<()> {
     problems.extend(links::check(root, &files)?);
     problems.extend(generated::check(&metadata, write)?);
     let catalogue = Catalogue::read(root)?;
-    problems.extend(requirements::problems(&catalogue, &marks::read(&metadata)?));
+    let sources = marks::read(&metadata)?;
+    problems.extend(requirements::problems(&catalogue, &sources));
+    problems.extend(architecture::check(root, &sources.marks)?);
     match std::fs::read_to_string(root.join(table::PATH)) {
         Ok(text) => problems.extend(table::problems(&catalogue, &text)),
         Err(_) => problems.push(format!(
