@@ -3,7 +3,9 @@
 use futures_util::future::join_all;
 use oac_core::placement::PlaceError;
 use oac_lifecycle::placement::Answer;
+use oac_model::AllocationState;
 use oac_testkit::core::TestCore;
+use oac_wire::shapes::Operation;
 
 use crate::{
     node::Node,
@@ -139,6 +141,31 @@ async fn what_memory_does_not_know_yet_is_found_under_the_nodes_lock() {
 #[tokio::test]
 async fn pg_what_memory_does_not_know_yet_is_found_under_the_nodes_lock() {
     stale_memory(On::Postgres).await;
+}
+
+// req: G-167
+#[tokio::test]
+async fn a_sandbox_keeps_the_configuration_it_was_created_with_when_the_deployment_changes() {
+    let core = world::core(On::Sqlite).await;
+    let node = Node::start(&core, 2).await;
+    let (session, allocation) = world::session(&core).await.unwrap();
+    let before = world::until(&core, allocation, AllocationState::Running).await;
+    let changed = core.deploy(2, 1024).await;
+    oac_core::placement::refresh_deployment(core.core()).await;
+    let old = before.deployment_generation.get();
+    assert!(changed["generation"].as_i64().unwrap() > old);
+    // The node serves on what it enrolled with; that it does is seen by another sandbox.
+    let (_, other) = world::session(&core).await.unwrap();
+    world::until(&core, other, AllocationState::Running).await;
+    let after = world::row(&core, allocation).await;
+    assert_eq!(after.state, AllocationState::Running);
+    assert_eq!(after.deployment_generation.get(), old);
+    let native = node.native(allocation);
+    assert_eq!((native.running, native.created), (true, 1), "nobody touched it");
+    assert_eq!(node.count(Operation::Kill), 0);
+    // Its end, too, is asked for under its own generation, which is kept until then.
+    world::archive(&core, session, allocation).await;
+    world::until(&core, allocation, AllocationState::Released).await;
 }
 
 #[tokio::test]
