@@ -23,6 +23,7 @@ use crate::{
         error::Chain,
         router::{Body, Route},
         serve::Peer,
+        strict::{NoQuery, StrictQuery},
     },
     task::Kind,
     turns,
@@ -48,6 +49,7 @@ pub fn routes() -> Vec<Route> {
 async fn sandbox_link(
     State(core): State<Arc<Core>>,
     Extension(peer): Extension<Peer>,
+    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade

@@ -11,6 +11,7 @@ use crate::{
         ApiError,
         auth::Credential,
         router::{Body, Route},
+        strict::{NoQuery, StrictQuery},
     },
 };
 
@@ -24,13 +25,16 @@ pub(crate) fn routes() -> Vec<Route> {
 
 /// 200 while the process lives.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "The process lives")))]
-async fn healthz() -> StatusCode {
+async fn healthz(StrictQuery(NoQuery {}): StrictQuery<NoQuery>) -> StatusCode {
     StatusCode::OK
 }
 
 /// 200 only on the owner.
 #[utoipa::path(get, path = "/readyz", responses((status = 200, description = "This Core owns the installation")))]
-async fn readyz(State(core): State<Arc<Core>>) -> Result<StatusCode, ApiError> {
+async fn readyz(
+    State(core): State<Arc<Core>>,
+    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
+) -> Result<StatusCode, ApiError> {
     core.owner
         .ownership()
         .map(|_| StatusCode::OK)
@@ -39,6 +43,6 @@ async fn readyz(State(core): State<Arc<Core>>) -> Result<StatusCode, ApiError> {
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json")))]
-async fn openapi_json() -> Json<utoipa::openapi::OpenApi> {
+async fn openapi_json(StrictQuery(NoQuery {}): StrictQuery<NoQuery>) -> Json<utoipa::openapi::OpenApi> {
     Json(crate::openapi_document())
 }
