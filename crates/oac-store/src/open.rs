@@ -205,15 +205,14 @@ fn create_private(path: &std::path::Path) -> std::io::Result<()> {
 }
 
 async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Inner, OpenError> {
-    let mut connect = PgConnectOptions::from_str(url)
+    let connect = PgConnectOptions::from_str(url)
         .map_err(|_| OpenError::Url)?
         .application_name("oac-core")
         .statement_cache_capacity(limits::PREPARED_STATEMENTS)
         .options(session_settings())
+        // Always set: otherwise the driver would take one from the environment or a password file of the account.
+        .password(options.password.as_ref().map_or("", |password| password.expose()))
         .disable_statement_logging();
-    if let Some(password) = &options.password {
-        connect = connect.password(password.expose());
-    }
     let pool: PgPoolOptions = PoolOptions::new()
         .max_connections(limits::POSTGRES_CONNECTIONS)
         .acquire_timeout(limits::ACQUIRE)
