@@ -54,6 +54,8 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
     // Orphans of Turns come to this program wherever it runs, as they do when it is the first process.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(limits::BLOCKING_THREADS)
+        .thread_keep_alive(limits::BLOCKING_THREAD_LIFE)
         .enable_all()
         .build()
         .map_err(|e| failed("the program cannot start", e))?;
@@ -68,6 +70,9 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
         boot_id,
     };
     Ok(runtime.block_on(async {
+        // The first of the threads for file work, which stay. Later the sandbox may have no process left for one, and
+        // without any the program could not go on.
+        task::blocking(|| ()).await;
         task::spawn(task::Kind::Reaper, reaper.run());
         live(bootstrap, service).await
     }))

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 pub(crate) const BOOTSTRAP_BYTES: u64 = 16 * 1024;
 
+/// Threads for file work, and how long an idle one stays: they count as processes of the sandbox.
+pub(crate) const BLOCKING_THREADS: usize = 8;
+pub(crate) const BLOCKING_THREAD_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// One attempt to reach Core, from the first packet to the end of the upgrade.
 pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// One address of a host that has several.

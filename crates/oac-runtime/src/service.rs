@@ -129,7 +129,7 @@ impl Service {
                 let record = self.turns.record(turn).ok_or_else(Refusal::unknown_turn)?;
                 Ok(json(StatusCode::OK, &record))
             }
-            (&Method::GET, Route::Output(turn)) => self.output(turn, request.uri().query()),
+            (&Method::GET, Route::Output(turn)) => self.output(turn, request.uri().query()).await,
             (&Method::POST, Route::Ack(turn)) => self.ack(turn, request).await,
             (&Method::POST, Route::Cancel(turn)) => self.cancel(turn, request).await,
             (_, Route::Later) => Err(Refusal::new(
@@ -197,13 +197,13 @@ impl Service {
         ))
     }
 
-    fn output(&self, turn: TurnId, query: Option<&str>) -> Result<Answer, Refusal> {
+    async fn output(&self, turn: TurnId, query: Option<&str>) -> Result<Answer, Refusal> {
         let offset = query
             .and_then(|query| query.strip_prefix("offset="))
             .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
             .and_then(|digits| digits.parse().ok())
             .ok_or_else(|| Refusal::invalid("the query must be offset=N"))?;
-        let (cursor, progress) = self.turns.follow(turn, offset).map_err(|error| match error {
+        let (mut cursor, progress) = self.turns.follow(turn, offset).map_err(|error| match error {
             FollowError::Unknown => Refusal::unknown_turn(),
             FollowError::OutOfRange => Refusal::new(
                 StatusCode::RANGE_NOT_SATISFIABLE,
@@ -211,6 +211,17 @@ impl Service {
                 "the offset is below the acknowledged or above the written one",
             ),
         })?;
+        if offset < progress.borrow().written {
+            let held = task::blocking(move || (cursor.is_held(), cursor)).await;
+            if !held.0 {
+                return Err(Refusal::new(
+                    StatusCode::RANGE_NOT_SATISFIABLE,
+                    codes::OFFSET_OUT_OF_RANGE,
+                    "the output was removed from the sandbox",
+                ));
+            }
+            cursor = held.1;
+        }
         let body = StreamBody::new(lines(cursor, progress)).boxed_unsync();
         Ok(with_type(Response::new(body), "application/x-ndjson"))
     }

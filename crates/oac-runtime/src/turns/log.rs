@@ -10,7 +10,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt},
     path::{Path, PathBuf},
 };
 
@@ -135,6 +135,11 @@ impl LogWriter {
     pub(crate) fn append(&mut self, batch: &Batch) -> io::Result<()> {
         if self.segment_bytes >= limits::SEGMENT_BYTES {
             let path = segment_path(&self.directory, self.offset);
+            // A command that removed it must not keep its own end from being told.
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(&self.directory)?;
             let segment = OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -302,6 +307,17 @@ impl LogCursor {
 
     pub(crate) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether a log at this place still holds the cursor's offset. A command may have removed it.
+    pub(crate) fn is_held(&mut self) -> bool {
+        if self.open.is_none() {
+            match open_segment(&self.directory, self.offset, None) {
+                Ok(segment) => self.open = Some(segment),
+                Err(error) => return error.kind() != io::ErrorKind::NotFound,
+            }
+        }
+        true
     }
 
     /// Chunks from the cursor's offset on, below `written` and about [`limits::READ_BYTES`] together. What lies below

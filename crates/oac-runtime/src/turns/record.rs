@@ -77,6 +77,7 @@ impl Records {
     /// a disk serves them as one.
     pub(crate) fn create(&self, turn: TurnId, digest: Digest) -> io::Result<LogWriter> {
         let directory = self.directory(turn);
+        self.make_root()?;
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let made = self.create_in(&directory, turn, digest);
         if made.is_err() {
@@ -84,6 +85,14 @@ impl Records {
             let _ = fs::remove_dir_all(&directory);
         }
         made
+    }
+
+    /// A command may have removed it: it lies in the home directory of all of them.
+    fn make_root(&self) -> io::Result<()> {
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&self.root)
     }
 
     fn create_in(&self, directory: &Path, turn: TurnId, digest: Digest) -> io::Result<LogWriter> {
@@ -103,12 +112,22 @@ impl Records {
         file.write_all(&json)?;
         let log = LogWriter::create(directory)?;
         std::thread::scope(|scope| {
-            let both = [directory, &self.root].map(|path| scope.spawn(move || log::sync_directory(path)));
+            let both = [directory, &self.root].map(|path| {
+                let thread = std::thread::Builder::new();
+                (
+                    path,
+                    thread.spawn_scoped(scope, move || log::sync_directory(path)),
+                )
+            });
             file.sync_all()?;
-            for flushed in both {
-                flushed
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a flush panicked")))?;
+            for (path, flushing) in both {
+                match flushing {
+                    Ok(thread) => thread
+                        .join()
+                        .unwrap_or_else(|_| Err(io::Error::other("a flush panicked")))?,
+                    // Turns may have used up the sandbox's processes, of which threads are a part.
+                    Err(_) => log::sync_directory(path)?,
+                }
             }
             Ok(log)
         })
@@ -123,6 +142,7 @@ impl Records {
 
     /// Makes the id known as ended for ever, then removes its record and log.
     pub(crate) fn end(&self, turn: TurnId) -> io::Result<()> {
+        self.make_root()?;
         let mut file = OpenOptions::new()
             .append(true)
             .create(true)
@@ -139,10 +159,7 @@ impl Records {
     /// Reads what earlier runtimes left: kills what still runs of it, and gives every Turn without an end the end
     /// `runtime_restarted`.
     pub(crate) fn open(&self) -> io::Result<FoundAll> {
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(&self.root)?;
+        self.make_root()?;
         let ended = self.read_ended()?;
         let mut known = HashMap::new();
         for entry in fs::read_dir(&self.root)? {

@@ -4,6 +4,7 @@ mod acceptor;
 mod docker_disk;
 mod docker_image;
 mod docker_links;
+mod docker_processes;
 mod ends;
 mod engine;
 mod links;

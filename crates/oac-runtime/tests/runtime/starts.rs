@@ -1,12 +1,12 @@
 use std::fs;
 
 use oac_link::{
-    CallError, PutTurn,
+    CallError, OutputError, PutTurn,
     service::{PutTurnRequest, RunState},
 };
 use oac_model::TurnId;
 
-use crate::acceptor::{Sandbox, begin, finish, perform, run, shell, told};
+use crate::acceptor::{Sandbox, begin, finish, perform, run, shell, told, until};
 
 #[tokio::test]
 async fn a_command_gets_its_input_directory_and_environment_and_no_shell() {
@@ -182,17 +182,43 @@ async fn a_record_that_cannot_be_made_starts_nothing_and_may_be_put_again() {
     let (sandbox, client) = Sandbox::linked().await;
     let (turns, aside) = (sandbox.path("turns"), sandbox.path("aside"));
     fs::rename(&turns, &aside).unwrap();
+    fs::write(&turns, "not a directory").unwrap();
     let turn = TurnId::random();
     let request = PutTurnRequest::new(run(&["true"]));
     let refused = client.put_turn(turn, &request).await.unwrap_err();
     assert!(matches!(refused, CallError::Answered { status, .. } if status == 500));
     assert_eq!(client.turn(turn).await.unwrap(), None);
+    fs::remove_file(&turns).unwrap();
     fs::rename(&aside, &turns).unwrap();
     assert!(matches!(
         client.put_turn(turn, &request).await.unwrap(),
         PutTurn::Started { .. }
     ));
     assert_eq!(told(&client, turn, 0).await.exit().code.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_command_that_removes_the_records_ends_and_further_turns_run() {
+    let (sandbox, client) = Sandbox::linked().await;
+    let turns = sandbox.path("turns");
+    // Without output, with some in one segment of the log, and with more than a segment holds.
+    for output in ["true", "echo gone", "head -c 9000000 /dev/zero"] {
+        let remove = format!("rm -rf {}; {output}", turns.display());
+        let turn = begin(&client, shell(&remove)).await;
+        until("the Turn ended", async || {
+            let record = client.turn(turn).await.unwrap().unwrap();
+            record.state == RunState::Ended
+        })
+        .await;
+        let offset = client.turn(turn).await.unwrap().unwrap().offset;
+        if offset > 0 {
+            let refused = client.output(turn, 0).await.err();
+            assert!(matches!(refused, Some(OutputError::OutOfRange)), "{refused:?}");
+        }
+        finish(&client, turn, offset).await;
+        assert_eq!(client.status().await.unwrap().turns, []);
+        assert_eq!(perform(&client, run(&["echo", "on"])).await.stdout, b"on\n");
+    }
 }
 
 #[tokio::test]
