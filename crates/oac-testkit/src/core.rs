@@ -139,7 +139,7 @@ impl TestCore {
                 .database_url()
                 .parse()
                 .unwrap_or_else(|e| panic!("database: {e}")),
-            database_password: None,
+            database_password: data.password(),
         };
         let running = run::start_on(config, listeners, options.clock_offset_millis)
             .await
@@ -179,6 +179,11 @@ impl TestCore {
     /// `database.url` of this Core's configuration.
     pub fn database_url(&self) -> String {
         self.data.database_url()
+    }
+
+    /// The password beside it, as `database.password_file` would give it.
+    pub fn database_password(&self) -> Option<Secret> {
+        self.data.password()
     }
 
     /// Runs one statement on the PostgreSQL database, as a stranger's connection would.
@@ -337,6 +342,13 @@ impl Data {
             Some(database) => database.url(),
             None => format!("sqlite://{}", self.sqlite_file().display()),
         }
+    }
+
+    fn password(&self) -> Option<Secret> {
+        self.database
+            .as_ref()
+            .and_then(TestDatabase::password)
+            .map(Secret::new)
     }
 
     fn sqlite_file(&self) -> PathBuf {

@@ -305,18 +305,39 @@ impl TestDatabase {
         database
     }
 
-    /// The URL of this database.
+    /// The URL of this database, without the server's password: as a configuration names it.
     pub fn url(&self) -> String {
+        let (before, _) = self.server.rsplit_once('/').unwrap_or((&self.server, ""));
+        match split_password(before) {
+            Some((user, _, host)) => format!("{user}@{host}/{}", self.name),
+            None => format!("{before}/{}", self.name),
+        }
+    }
+
+    /// The password of the server's account, if it has one.
+    pub fn password(&self) -> Option<&str> {
+        split_password(&self.server).map(|(_, password, _)| password)
+    }
+
+    fn url_with_password(&self) -> String {
         let (before, _) = self.server.rsplit_once('/').unwrap_or((&self.server, ""));
         format!("{before}/{}", self.name)
     }
 
     /// Runs one statement beside whatever the test does, as a stranger's connection would.
     pub async fn execute(&self, sql: &str) {
-        run(&self.url(), sql)
+        run(&self.url_with_password(), sql)
             .await
             .unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
+}
+
+/// `scheme://user`, password and the rest of `scheme://user:password@rest`.
+fn split_password(url: &str) -> Option<(&str, &str, &str)> {
+    let (before, host) = url.split_once('@')?;
+    let (user, password) = before.rsplit_once(':')?;
+    // Without a password the last colon is the scheme's.
+    (!password.starts_with("//")).then_some((user, password, host))
 }
 
 async fn run(url: &str, sql: &str) -> Result<(), sqlx::Error> {
@@ -345,6 +366,16 @@ impl Drop for TestDatabase {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_split_from_its_password_only_where_it_has_one() {
+        assert_eq!(
+            split_password("postgres://a:b@h:1/d"),
+            Some(("postgres://a", "b", "h:1/d"))
+        );
+        assert_eq!(split_password("postgres://a@h:1/d"), None);
+        assert_eq!(split_password("postgres://h:1/d"), None);
+    }
 
     #[tokio::test]
     async fn pg_each_test_database_is_empty_and_its_own() {

@@ -142,9 +142,11 @@ pub async fn as_killed<T>(core: &mut TestCore, write: impl AsyncFnOnce(&oac_stor
     core.stop().await;
     let database: oac_store::Database = core.database_url().parse().unwrap();
     let lock = oac_store::ExclusiveLock::take(&database).unwrap();
-    let store = oac_store::Store::open(oac_store::StoreOptions::new(database))
-        .await
-        .unwrap();
+    let options = oac_store::StoreOptions {
+        password: core.database_password(),
+        ..oac_store::StoreOptions::new(database)
+    };
+    let store = oac_store::Store::open(options).await.unwrap();
     let claim = lock
         .as_ref()
         .map_or(oac_store::Claim::WhenExpired, oac_store::Claim::AtOnce);

@@ -22,7 +22,7 @@ pub(crate) async fn opening_twice_migrates_once_and_keeps_the_installation(world
 
 pub(crate) async fn two_processes_that_start_together_agree_on_one_installation(world: World) {
     // A second empty database, opened by four processes at once.
-    let (database, _keep) = match &world.database {
+    let (database, second) = match &world.database {
         oac_store::Database::Sqlite(path) => (
             oac_store::Database::Sqlite(path.with_file_name("second.db")),
             None,
@@ -32,8 +32,15 @@ pub(crate) async fn two_processes_that_start_together_agree_on_one_installation(
             (second.url().parse().unwrap(), Some(second))
         }
     };
+    let password = second
+        .as_ref()
+        .and_then(oac_testkit::postgres::TestDatabase::password);
     let open = || async {
-        let store = Store::open(StoreOptions::new(database.clone())).await.unwrap();
+        let options = StoreOptions {
+            password: password.map(oac_model::Secret::new),
+            ..StoreOptions::new(database.clone())
+        };
+        let store = Store::open(options).await.unwrap();
         store.single().deployment().await.unwrap().installation_id
     };
     let (a, b, c, d) = tokio::join!(open(), open(), open(), open());

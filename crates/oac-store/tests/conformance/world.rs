@@ -30,6 +30,17 @@ pub(crate) struct World {
     pub(crate) owner: Ownership,
 }
 
+fn options(place: &Place, database: Database) -> StoreOptions {
+    let password = match place {
+        Place::Postgres(database) => database.password().map(oac_model::Secret::new),
+        Place::Sqlite(_) => None,
+    };
+    StoreOptions {
+        password,
+        ..StoreOptions::new(database)
+    }
+}
+
 impl World {
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -45,7 +56,7 @@ impl World {
 
     async fn with(place: Place, url: &str) -> Self {
         let database: Database = url.parse().unwrap();
-        let store = Store::open(StoreOptions::new(database.clone())).await.unwrap();
+        let store = Store::open(options(&place, database.clone())).await.unwrap();
         let owner = store
             .acquire_ownership(Holder::random(), LEASE, Claim::WhenExpired)
             .await
@@ -65,7 +76,7 @@ impl World {
     }
 
     pub(crate) async fn open(&self, ahead: Duration) -> Result<Store, OpenError> {
-        let mut options = StoreOptions::new(self.database.clone());
+        let mut options = options(&self.place, self.database.clone());
         options.clock_offset_millis = ahead.as_millis() as i64;
         Store::open(options).await
     }
