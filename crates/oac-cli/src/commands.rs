@@ -7,7 +7,7 @@ mod login;
 mod node;
 mod session;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -59,10 +59,34 @@ struct SessionId {
 }
 
 impl Cli {
+    /// Reads the program's arguments. What does not end in a command is printed, and is an exit status.
+    pub fn read(arguments: impl Iterator<Item = OsString>) -> Result<Self, u8> {
+        let arguments: Vec<OsString> = arguments.collect();
+        Self::try_parse_from(&arguments).map_err(|error| {
+            output::written(error.print());
+            let mut words = arguments.iter().take_while(|a| *a != "--");
+            let exec = words.any(|a| a == "session") && words.any(|a| a == "exec");
+            if exec && error.use_stderr() {
+                exec::ANYTHING_ELSE
+            } else {
+                u8::try_from(error.exit_code()).unwrap_or(exec::ANYTHING_ELSE)
+            }
+        })
+    }
+
     /// Runs the command and returns the exit status.
     pub async fn run(self) -> u8 {
         let exec = matches!(self.command, Command::Session(session::Session::Exec(_)));
-        match self.dispatch().await {
+        let done = self.dispatch().await;
+        if done.is_ok()
+            && let Some(why) = output::lost()
+        {
+            output::complain(&format!(
+                "what was printed could not all be written ({why}): make room where it goes to"
+            ));
+            return if exec { exec::ANYTHING_ELSE } else { 1 };
+        }
+        match done {
             Ok(status) => status,
             Err(failure) => {
                 output::complain_of(&failure);

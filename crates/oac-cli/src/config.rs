@@ -43,6 +43,12 @@ impl Config {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(Failure::NoConfig { path }),
             Err(source) => return Err(Failure::File { path, source }),
         };
+        if metadata.is_dir() {
+            return Err(Failure::BadConfig {
+                path,
+                reason: "it is a directory".to_owned(),
+            });
+        }
         if metadata.mode() & 0o077 != 0 {
             return Err(Failure::LooseConfig { path });
         }
@@ -142,6 +148,13 @@ mod tests {
         let read = Config::load(&path).unwrap();
         assert_eq!(read.core_key, config().core_key);
         assert_eq!(read.project_key, None);
+    }
+
+    #[test]
+    fn a_directory_is_no_configuration_and_keeps_its_rights() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = Config::load(folder.path());
+        assert!(matches!(read, Err(Failure::BadConfig { .. })), "{read:?}");
     }
 
     #[test]

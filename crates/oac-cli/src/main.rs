@@ -1,12 +1,14 @@
 use std::process::ExitCode;
 
-use clap::Parser;
 use oac_cli::{Cli, output};
 
 fn main() -> ExitCode {
     // Fails only when a provider is installed already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::parse();
+    let cli = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -1,6 +1,9 @@
 //! What a command prints: tables and lines for people, JSON for programs.
 
-use std::io::Write;
+use std::{
+    io::{self, ErrorKind, Write},
+    sync::OnceLock,
+};
 
 use serde_json::Value;
 
@@ -23,9 +26,27 @@ pub fn complain_of(error: &dyn std::error::Error) {
     complain(&line);
 }
 
+/// Why something printed was lost, once that happened.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Notes how a write to standard output or error went. A reader that went away wants no more, and loses nothing.
+pub fn written(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        LOST.get_or_init(|| error.to_string());
+    }
+}
+
+/// Why not everything that was printed arrived, if so.
+pub fn lost() -> Option<&'static str> {
+    LOST.get().map(String::as_str)
+}
+
 /// A line on standard output. A reader that went away ends nothing.
 pub fn line(text: &str) {
-    let _ = writeln!(anstream::stdout(), "{text}");
+    let mut stdout = anstream::stdout();
+    written(writeln!(stdout, "{text}").and_then(|()| stdout.flush()));
 }
 
 /// One JSON document, or one of a stream, on a line of its own.

@@ -65,6 +65,10 @@ async fn output(State(script): State<Script>, RawQuery(query): RawQuery) -> Resp
 
 /// Runs `oac session exec` against `script`, with `stdin` and `extra` arguments before `--`.
 async fn exec(script: &Script, stdin: &str, extra: &[&str]) -> Output {
+    exec_to(Stdio::piped(), script, stdin, extra).await
+}
+
+async fn exec_to(stdout: Stdio, script: &Script, stdin: &str, extra: &[&str]) -> Output {
     let app = Router::new()
         .route(&format!("/v1/sessions/{SESSION}/inputs"), post(input))
         .route(
@@ -90,7 +94,7 @@ async fn exec(script: &Script, stdin: &str, extra: &[&str]) -> Output {
         .args(extra)
         .args(["--", "printf", "%s", "x"])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
+        .stdout(stdout)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -193,4 +197,51 @@ async fn a_missing_configuration_is_one_line_and_125() {
         "{text}"
     );
     assert!(text.contains("oac login"), "{text}");
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_written_is_no_success_and_a_reader_that_left_is() {
+    let streams = [record(0, "stdout", "out\n") + &end(json!({"state":"completed","exit_code":0}))];
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = exec_to(full.into(), &script(&streams), "", &[]).await;
+    assert_eq!(output.status.code(), Some(125));
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        says.contains("No space left") && says.lines().count() == 1,
+        "{says}"
+    );
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = exec_to(writer.into(), &script(&streams), "", &[]).await;
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn arguments_that_exec_does_not_take_are_no_commands_end() {
+    for (arguments, status) in [
+        (&["session", "exec", "no-id", "--", "true"][..], 125),
+        (&["session", "exec", SESSION], 125),
+        (
+            &[
+                "--json",
+                "session",
+                "exec",
+                SESSION,
+                "--timeout",
+                "-1",
+                "--",
+                "true",
+            ],
+            125,
+        ),
+        (&["session", "exec", "--help"], 0),
+        (&["session", "rm", "--", "session", "exec"], 2),
+        (&["bogus"], 2),
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_oac"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+    }
 }

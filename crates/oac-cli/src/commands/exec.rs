@@ -242,7 +242,7 @@ fn print(context: &Context, event: &str, output: &Output) {
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(&output.data.0).and_then(|()| stdout.flush())
     };
-    drop(written);
+    output::written(written);
 }
 
 fn status_of(context: &Context, end: &End) -> u8 {
