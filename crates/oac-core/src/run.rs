@@ -2,7 +2,7 @@
 
 mod keys;
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{io::IsTerminal, net::SocketAddr, path::Path, sync::Arc};
 
 use oac_store::{ExclusiveLock, ExclusiveLockError, Holder, OpenError, Store, StoreError, StoreOptions};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
@@ -54,7 +54,7 @@ pub enum ProgramError {
 pub enum StartError {
     #[error("the HTTP service cannot listen")]
     Listen(#[from] ListenError),
-    #[error("the database is in use")]
+    #[error("the database cannot be locked")]
     Lock(#[from] ExclusiveLockError),
     #[error("the database cannot be opened")]
     Store(#[from] OpenError),
@@ -97,6 +97,8 @@ fn start_log() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Colours are for people: in a file or a journal their codes stand in the way of every search.
+        .with_ansi(std::io::stderr().is_terminal())
         .try_init();
 }
 

@@ -35,7 +35,9 @@ impl ExclusiveLock {
         let Database::Sqlite(path) = database else {
             return Ok(None);
         };
-        let mut path = path.clone().into_os_string();
+        // The file's own name: under another one, a link's, a second process would take another lock.
+        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let mut path = path.into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
         // The file is never removed: a second process could lock a name that a third has replaced.
@@ -57,5 +59,25 @@ impl ExclusiveLock {
                 source: errno.into(),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_the_database_is_locked_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("core.db"), folder.path().join("link.db"));
+        std::fs::write(&path, "").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let first = ExclusiveLock::take(&Database::Sqlite(path.clone())).unwrap();
+        let held = ExclusiveLock::take(&Database::Sqlite(link.clone()));
+        assert!(matches!(held, Err(ExclusiveLockError::Held { .. })), "{held:?}");
+        drop(first);
+        let _second = ExclusiveLock::take(&Database::Sqlite(link)).unwrap();
+        let held = ExclusiveLock::take(&Database::Sqlite(path));
+        assert!(matches!(held, Err(ExclusiveLockError::Held { .. })), "{held:?}");
     }
 }

@@ -28,6 +28,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.
 pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), OpenError> {
+    if is_foreign(store)
+        .await
+        .map_err(|source| OpenError::Version { source })?
+    {
+        return Err(OpenError::Foreign);
+    }
     let known = migrations.last().map_or(0, |m| m.number);
     let found = version(store)
         .await
@@ -44,6 +50,21 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), O
             })?;
     }
     Ok(())
+}
+
+/// Whether a SQLite file holds tables and none of them is Core's: the file of another program, named by mistake. A
+/// PostgreSQL database may be shared.
+async fn is_foreign(store: &Store) -> Result<bool, StoreError> {
+    if store.inner.dialect.is_postgres() {
+        return Ok(false);
+    }
+    let sql = "SELECT COUNT(*) AS tables, COUNT(CASE WHEN name = 'schema_migrations' THEN 1 END) AS own \
+        FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let tx = store.begin_unfenced().await?;
+    let Some(row) = tx.row(sql, vec![]).await? else {
+        return Ok(false);
+    };
+    Ok(row.get::<i64>("tables")? > 0 && row.get::<i64>("own")? == 0)
 }
 
 /// Number of the last migration applied; 0 for an empty database.

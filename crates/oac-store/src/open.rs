@@ -86,6 +86,8 @@ pub enum OpenError {
         #[source]
         source: DbErr,
     },
+    #[error("the database file belongs to another program; name another file in database.url")]
+    Foreign,
     #[error(
         "the database's schema is version {found}, this oac-core knows up to {known}; start the newer oac-core"
     )]
@@ -300,5 +302,28 @@ mod tests {
             assert!(matches!(error, OpenError::PasswordInUrl));
             assert!(!error.to_string().contains("hunter2"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_program_is_refused_and_gets_no_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.db");
+        let names = "SELECT group_concat(name) FROM sqlite_master";
+        let raw = async |sql: &'static str| -> Option<String> {
+            let options = SqliteConnectOptions::new()
+                .filename(&path)
+                .create_if_missing(true);
+            let mut connection = options.connect().await.unwrap();
+            let value = sqlx::query_scalar(sql)
+                .fetch_optional(&mut connection)
+                .await
+                .unwrap();
+            connection.close().await.unwrap();
+            value
+        };
+        raw("CREATE TABLE users (name text)").await;
+        let opened = Store::open(StoreOptions::new(Database::Sqlite(path.clone()))).await;
+        assert!(matches!(opened, Err(OpenError::Foreign)), "{opened:?}");
+        assert_eq!(raw(names).await.as_deref(), Some("users"));
     }
 }

@@ -128,10 +128,11 @@ impl NewInput {
     pub(crate) fn check(&self) -> Checked {
         require(
             (1..=INPUT_ARGS).contains(&self.args.len())
+                && !self.args[0].is_empty()
                 && self.args.iter().all(|a| !a.contains('\0'))
                 && self.args.iter().map(String::len).sum::<usize>() <= INPUT_ARGS_BYTES,
             "args",
-            "args holds 1 to 1024 strings without NUL, together at most 128 KiB",
+            "args holds 1 to 1024 strings without NUL, the first not empty, together at most 128 KiB",
         )?;
         if let Some(cwd) = &self.cwd {
             let fits = cwd.starts_with('/') && cwd.len() <= PATH_BYTES && !cwd.contains('\0');
@@ -191,6 +192,8 @@ mod tests {
         assert_eq!(input(|_| ()), None);
         assert_eq!(input(|i| i.args = vec!["x".repeat(128); 1024]), None);
         assert_eq!(input(|i| i.args = vec![]), Some("args"));
+        assert_eq!(input(|i| i.args = vec![String::new()]), Some("args"));
+        assert_eq!(input(|i| i.args.push(String::new())), None);
         assert_eq!(input(|i| i.args = vec![String::new(); 1025]), Some("args"));
         assert_eq!(
             input(|i| i.args = vec!["x".repeat((128 << 10) + 1)]),
