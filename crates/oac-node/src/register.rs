@@ -46,6 +46,8 @@ pub enum RegisterError {
     Client(#[from] ClientError),
     #[error("Core did not confirm the identity")]
     Confirm(#[source] CallError),
+    #[error("the enrollment token is unknown, used or expired; create another one and register again")]
+    Token,
     #[error("Core did not enroll the node")]
     Enroll(#[source] CallError),
 }
@@ -53,7 +55,7 @@ pub enum RegisterError {
 impl RegisterError {
     /// Whether Core refused the token: the one failure that no repetition cures (exit status 78).
     pub fn is_unauthorized(&self) -> bool {
-        matches!(self, Self::Enroll(CallError::Unauthorized))
+        matches!(self, Self::Token)
     }
 }
 
@@ -115,7 +117,10 @@ pub async fn register(
                 },
             )
             .await
-            .map_err(RegisterError::Enroll)?,
+            .map_err(|error| match error {
+                CallError::Unauthorized => RegisterError::Token,
+                error => RegisterError::Enroll(error),
+            })?,
         Err(error) => return Err(RegisterError::Confirm(error)),
     };
     let stored = store.store_capacity(confirmed.max_active, confirmed.max_retained)?;

@@ -119,7 +119,9 @@ async fn only_a_refused_token_is_final_and_a_rejection_shows_status_and_code() {
     *core.script.enroll.lock() = Box::new(|_| (StatusCode::UNAUTHORIZED, "a proxy".into()));
     assert!(!attempt(&installation).await.unwrap_err().is_unauthorized());
     *core.script.enroll.lock() = Box::new(|_| unauthorized());
-    assert!(attempt(&installation).await.unwrap_err().is_unauthorized());
+    let error = attempt(&installation).await.unwrap_err();
+    assert!(error.is_unauthorized());
+    assert!(error.to_string().contains("the enrollment token"), "{error}");
 }
 
 #[tokio::test]
