@@ -99,8 +99,13 @@ async fn play(made: &mut Made, folder: &Path, keep: bool) -> Result<()> {
     made.engine = Some(engine.clone());
     let gateway = engine.bridge_gateway().await?;
 
+    let tie = if keep {
+        program::Tie::Free
+    } else {
+        program::Tie::Bound
+    };
     let installation = step("start Core on SQLite", async {
-        Ok(Installation::start(&program::built_programs(), folder, gateway, None).await?)
+        Ok(Installation::start(&program::built_programs(), folder, gateway, None, tie).await?)
     })
     .await?;
     let installation = made.installation.insert(installation);

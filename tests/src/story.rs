@@ -40,9 +40,10 @@ impl Story {
         let folder = tempfile::Builder::new().prefix("oac-story-").tempdir().unwrap();
         let gateway = engine.bridge_gateway().await.unwrap();
         let programs = program::built_programs();
-        let installation = Installation::start(&programs, folder.path(), gateway, database)
-            .await
-            .unwrap_or_else(|e| panic!("{e}"));
+        let installation =
+            Installation::start(&programs, folder.path(), gateway, database, program::Tie::Bound)
+                .await
+                .unwrap_or_else(|e| panic!("{e}"));
         installation
             .deploy(CPUS, MEMORY_MIB, &image.selection())
             .await

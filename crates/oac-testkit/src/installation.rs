@@ -18,7 +18,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::{
     engine::{Engine, EngineError},
-    program::{Program, ProgramError},
+    program::{Program, ProgramError, Tie, tied},
 };
 
 /// The account that nodes run as.
@@ -64,6 +64,7 @@ pub struct Installation {
     programs: PathBuf,
     config: PathBuf,
     core: Option<Program>,
+    tie: Tie,
     /// Core's origin.
     pub url: String,
     pub core_key: Secret,
@@ -76,6 +77,7 @@ pub struct Node {
     root: PathBuf,
     program: PathBuf,
     group: u32,
+    tie: Tie,
     log: PathBuf,
     run: Option<Program>,
 }
@@ -103,6 +105,7 @@ impl Installation {
         folder: &Path,
         address: IpAddr,
         database: Option<&str>,
+        tie: Tie,
     ) -> Result<Self> {
         make_folder(folder, 0o755)?;
         // The port is free now and Core binds it next; nothing else on this address takes ports meanwhile.
@@ -133,6 +136,7 @@ impl Installation {
             programs: programs.to_owned(),
             config,
             core: None,
+            tie,
             url,
             core_key: Secret::new(""),
             http,
@@ -144,7 +148,7 @@ impl Installation {
 
     /// Starts Core (again) and waits until it serves.
     pub async fn start_core(&mut self) -> Result<()> {
-        let mut command = Command::new(self.programs.join("oac-core"));
+        let mut command = tied(&self.programs.join("oac-core"), self.tie);
         command.arg("run").arg("--config").arg(&self.config);
         let mut program = Program::start("oac-core", command, &self.folder.join("core.log"))?;
         let (http, ready) = (self.http.clone(), format!("{}/readyz", self.url));
@@ -376,6 +380,7 @@ impl Installation {
             root,
             program,
             group,
+            tie: self.tie,
             log,
             run: None,
         };
@@ -437,6 +442,7 @@ impl Node {
                 format!("--regid={NODE_UID}"),
                 format!("--groups={}", self.group),
             ])
+            .args((self.tie == Tie::Bound).then_some("--pdeathsig=KILL"))
             .arg("--")
             .arg(&self.program)
             .arg(verb)

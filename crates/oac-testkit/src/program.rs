@@ -58,6 +58,27 @@ pub fn built_programs() -> PathBuf {
     folder
 }
 
+/// Whether a program ends with whoever started it, also when that one is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// SIGKILL when the thread that started it ends: no test leaves a process behind.
+    Bound,
+    /// It may be left running on purpose.
+    Free,
+}
+
+/// The command that runs `program` so.
+pub fn tied(program: &Path, tie: Tie) -> Command {
+    match tie {
+        Tie::Free => Command::new(program),
+        Tie::Bound => {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        }
+    }
+}
+
 impl Program {
     /// Starts `command`; both its outputs go to `log`.
     pub fn start(name: &str, mut command: Command, log: &Path) -> Result<Self, ProgramError> {
