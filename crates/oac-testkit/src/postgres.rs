@@ -319,7 +319,8 @@ impl TestDatabase {
         split_password(&self.server).map(|(_, password, _)| password)
     }
 
-    fn url_with_password(&self) -> String {
+    /// The URL for a stranger's own connection, password and all.
+    pub fn url_with_password(&self) -> String {
         let (before, _) = self.server.rsplit_once('/').unwrap_or((&self.server, ""));
         format!("{before}/{}", self.name)
     }

@@ -133,7 +133,6 @@ impl World {
 
 /// What only PostgreSQL can show: several connections that write.
 mod pg_only {
-    use oac_store::Database;
     use sqlx::{Connection as _, Executor as _, PgConnection};
 
     use super::*;
@@ -179,10 +178,7 @@ mod pg_only {
              ''repeatable read''', current_database()); END $$";
         world.raw(choose).await;
         let store = world.another_core(Duration::ZERO).await;
-        let Database::Postgres(url) = &world.database else {
-            unreachable!()
-        };
-        let mut takeover = PgConnection::connect(url).await.unwrap();
+        let mut takeover = PgConnection::connect(&world.stranger_url()).await.unwrap();
         for sql in [
             "BEGIN",
             "SELECT pg_advisory_xact_lock(7299427, 1)",

@@ -70,6 +70,14 @@ impl World {
         }
     }
 
+    /// How a stranger connects to the PostgreSQL database.
+    pub(crate) fn stranger_url(&self) -> String {
+        match &self.place {
+            Place::Postgres(database) => database.url_with_password(),
+            Place::Sqlite(_) => panic!("only a PostgreSQL database takes strangers"),
+        }
+    }
+
     /// Another process's view of the same database, its clock ahead by `ahead`.
     pub(crate) async fn another_core(&self, ahead: Duration) -> Store {
         self.open(ahead).await.unwrap()
