@@ -7,7 +7,7 @@ mod login;
 mod node;
 mod session;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -54,8 +54,14 @@ struct Context {
 #[derive(Debug, Args)]
 struct SessionId {
     /// Session id, as `oac session ls` shows it
-    #[arg(value_name = "S")]
+    #[arg(value_name = "S", value_parser = id::<oac_model::SessionId>)]
     session: oac_model::SessionId,
+}
+
+/// An id in an argument. A name in its place is the usual mistake.
+fn id<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| "give the id, as `create` and `ls` print it, not a name".to_owned())
 }
 
 impl Cli {

@@ -11,7 +11,7 @@ pub enum Failure {
     LooseConfig { path: PathBuf },
     #[error("{path} is not a valid configuration ({reason}): correct it or run `oac login`", path = path.display())]
     BadConfig { path: PathBuf, reason: String },
-    #[error("cannot read or write {path}", path = path.display())]
+    #[error("cannot read or write {path}: check that it exists and that you may", path = path.display())]
     File {
         path: PathBuf,
         #[source]

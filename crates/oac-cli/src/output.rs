@@ -12,6 +12,11 @@ pub fn complain(line: &str) {
     let _ = writeln!(anstream::stderr(), "oac: {line}");
 }
 
+/// One line beside a result, on standard error, so that standard output holds the result alone.
+pub fn note(line: &str) {
+    let _ = writeln!(anstream::stderr(), "{line}");
+}
+
 /// An error and its causes on one line.
 pub fn complain_of(error: &dyn std::error::Error) {
     let mut line = error.to_string();
@@ -78,12 +83,31 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-/// The text at `path` (dotted) in `value`; `-` for null or nothing.
+/// The text at `path` (dotted) in `value`; `-` for null, nothing or an empty text.
 pub fn cell(value: &Value, path: &str) -> String {
     let found = path.split('.').try_fold(value, |v, key| v.get(key));
     match found {
         None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) if text.is_empty() => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::cell;
+
+    #[test]
+    fn a_cell_without_text_shows_a_dash() {
+        let session =
+            json!({ "name": null, "sandbox": { "diagnostic": "", "state": "running" }, "turns": 0 });
+        for path in ["name", "sandbox.diagnostic", "sandbox.absent", "absent.state"] {
+            assert_eq!(cell(&session, path), "-", "{path}");
+        }
+        assert_eq!(cell(&session, "sandbox.state"), "running");
+        assert_eq!(cell(&session, "turns"), "0");
     }
 }

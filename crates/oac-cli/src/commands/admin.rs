@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use oac_model::{ProjectId, ProjectKeyId};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, id};
 use crate::{Failure, client::Key, output};
 
 #[derive(Debug, Subcommand)]
@@ -24,7 +24,10 @@ pub(super) enum Project {
     /// List Projects
     Ls,
     /// Delete a Project that holds no sandbox
-    Rm { project: ProjectId },
+    Rm {
+        #[arg(value_parser = id::<ProjectId>)]
+        project: ProjectId,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -32,12 +35,21 @@ pub(super) enum ProjectKey {
     /// Create an API key; it is shown once
     Create(CreateKey),
     /// Revoke an API key
-    Rm { project: ProjectId, key: ProjectKeyId },
+    Rm {
+        #[arg(value_parser = id::<ProjectId>)]
+        project: ProjectId,
+        /// The id that `create` printed
+        #[arg(value_parser = id::<ProjectKeyId>)]
+        key: ProjectKeyId,
+    },
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CreateKey {
+    /// Project id, as `oac admin project ls` shows it
+    #[arg(value_parser = id::<ProjectId>)]
     project: ProjectId,
+    /// A name for people
     name: String,
 }
 
@@ -86,7 +98,12 @@ impl Admin {
                 if context.json {
                     output::json(&key)
                 } else {
-                    output::line(&output::cell(&key, "key"))
+                    output::line(&output::cell(&key, "key"));
+                    output::note(&format!(
+                        "Project key {} ({}) was created. Keep the key: it is shown only now.",
+                        output::cell(&key, "id"),
+                        create.name
+                    ));
                 }
             }
             Self::Key(ProjectKey::Rm { project, key }) => {
