@@ -276,16 +276,19 @@ fn explain_kept(made: &Made, folder: &Path) {
         oac.display(),
         config.display()
     );
-    println!("Stop:  archive the Sessions (… session archive S), then");
-    println!(
-        "       kill {} {}",
-        pid(made.node.as_ref().and_then(Node::pid)),
-        pid(installation.core_pid())
-    );
-    println!(
-        "       docker network rm oac-node-{id}; rm -rf {}",
-        folder.display()
-    );
+    // Complete whatever the Sessions are doing: the lines need no archive, and wait until nothing is created any more.
+    let node = pid(made.node.as_ref().and_then(Node::pid));
+    let core = pid(installation.core_pid());
+    let label = format!("--filter label=io.oac.installation={id}");
+    println!("Stop:  kill {node} {core}");
+    println!("       timeout 30 tail --pid={node} -f /dev/null; timeout 30 tail --pid={core} -f /dev/null");
+    println!("       docker ps -aq {label} | xargs -r docker rm -f");
+    println!("       docker volume ls -q {label} | xargs -r docker volume rm");
+    println!("       docker network rm oac-node-{id}");
+    if let Some(image) = made.image.as_ref().filter(|image| image.loaded) {
+        println!("       docker image rm {}", image.tag);
+    }
+    println!("       rm -rf {}", folder.display());
 }
 
 /// Takes back what was made, in the opposite order; what fails does not stop the rest.
