@@ -14,7 +14,6 @@ use oac_model::Digest;
 
 const SUITE: &str = "bookworm";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 /// Newer times in the base are set back to this one: 2026-01-01, so that a base outlives commits.
 const BASE_EPOCH: &str = "1767225600";
 /// Beside the essential packages of Debian: what a shell command in a sandbox expects at least.
@@ -84,9 +83,13 @@ pub fn ensure_base(cache: &Path) -> Result<PathBuf, BaseError> {
                 .map(|path| format!("--dpkgopt=path-exclude={path}")),
         )
         .arg(format!("--customize-hook={CLEAN}"))
+        .arg(format!("--keyring={KEYRING}"))
         .arg(SUITE)
-        .arg(&partial)
-        .arg(format!("deb [signed-by={KEYRING}] {} {SUITE} main", mirror()));
+        .arg(&partial);
+    // Without one, as on Ubuntu, mmdebstrap goes to Debian's own.
+    if let Some(mirror) = mirror() {
+        command.arg(format!("deb [signed-by={KEYRING}] {mirror} {SUITE} main"));
+    }
     let output = command.output().map_err(BaseError::NoBuilder)?;
     if !output.status.success() {
         let _ = fs::remove_file(&partial);
@@ -100,18 +103,15 @@ pub fn ensure_base(cache: &Path) -> Result<PathBuf, BaseError> {
     Ok(finished)
 }
 
-/// The Debian mirror this host uses, else Debian's own.
-fn mirror() -> String {
+/// The Debian mirror this host uses, if it uses one.
+fn mirror() -> Option<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
         files.extend(entries.flatten().map(|e| e.path()));
     }
     files.sort();
     let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
-    texts
-        .filter_map(|text| mirror_in(&text))
-        .next()
-        .unwrap_or_else(|| DEFAULT_MIRROR.to_owned())
+    texts.filter_map(|text| mirror_in(&text)).next()
 }
 
 /// The first address of a Debian archive (not of its security updates) in an apt source file of either form.
