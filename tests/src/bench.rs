@@ -84,7 +84,10 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments).await {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(false) => {
+            eprintln!("error: a budget was missed: the table above says which");
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
