@@ -139,7 +139,12 @@ pub(crate) async fn counts_follow_placements_and_phases(world: World) {
         .into_iter()
         .map(|(row, counts)| (row.id, counts))
         .collect();
-    assert_eq!(listed, [(node, expected), (empty, NodeCounts::default())]);
+    // In the order of their creation, which two nodes of one millisecond share.
+    assert_eq!(listed.len(), 2);
+    assert!(
+        listed.contains(&(node, expected)) && listed.contains(&(empty, NodeCounts::default())),
+        "{listed:?}"
+    );
     let resources = read.resource_counts().await.unwrap();
     assert_eq!((resources.allocations, resources.pending), (6, 2));
     assert_eq!(resources.previous_generation, 0);
