@@ -6,6 +6,7 @@
 //! image but what the commands themselves need. It never listens, never opens a stream, never changes its identity,
 //! and never writes its credential anywhere but into the hello message.
 
+mod activity;
 mod bootstrap;
 mod dial;
 mod life;

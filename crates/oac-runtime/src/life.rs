@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use crate::{
+    activity::Activity,
     bootstrap::{self, Bootstrap},
     dial::{dial, install_crypto},
     limits,
@@ -66,6 +67,7 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
         .map_err(|e| failed("the records of Turns cannot be opened", e))?;
     let service = Service {
         turns,
+        activity: Activity::default(),
         instance_id,
         boot_id,
     };

@@ -19,6 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
 use crate::{
+    activity::Activity,
     limits, task,
     turns::{AckError, Chunk, FollowError, LogCursor, Progress, Put, PutError, Turns},
 };
@@ -29,6 +30,9 @@ type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub turns: Turns,
+    /// Open file operations and port streams.
+    #[allow(dead_code, reason = "file operations and port streams use it")]
+    pub activity: Activity,
     pub instance_id: InstanceId,
     pub boot_id: BootId,
 }
