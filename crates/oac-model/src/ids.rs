@@ -97,6 +97,8 @@ ids! {
     SessionId,
     InputId,
     TurnId,
+    /// What stands for a Session's open files or ports while any is.
+    FileOperationId,
     PlacementId,
     NodeId,
     /// An enrollment token's public name.

@@ -34,6 +34,7 @@ mod dialect;
 mod error;
 mod events;
 mod exclusive_lock;
+mod file_operations;
 mod generations;
 mod idempotency;
 mod keys;
@@ -62,6 +63,7 @@ pub use deployment::{DeploymentRow, ResourceCounts, Selection};
 pub use error::StoreError;
 pub use events::EventRow;
 pub use exclusive_lock::{ExclusiveLock, ExclusiveLockError};
+pub use file_operations::FileOperationRow;
 pub use generations::GenerationRow;
 pub use idempotency::IdempotencyRow;
 pub use keys::{CoreKeyRow, ProjectKeyRow};
@@ -77,8 +79,8 @@ pub use row::{Labels, Metadata};
 pub use sessions::{NewSession, SessionRow};
 pub use texts::{
     AllocationDiagnostic, CleanupCause, Dispatch, DrainIdle, DrainRetained, DrainThen, EventKind,
-    GenerationState, Initialization, NodeLimits, OperationKind, OperationState, OutputStream, ResetClear,
-    TokenLimits,
+    FileOperationKind, FileOperationState, GenerationState, Initialization, NodeLimits, OperationKind,
+    OperationState, OutputStream, ResetClear, TokenLimits,
 };
 pub use tokens::{EnrollmentTokenRow, NewEnrollmentToken};
 pub use turns::{InputRow, NewInput, TurnRow};

@@ -146,7 +146,7 @@ macro_rules! id_fields {
 id_fields! {
     InstallationId, ProjectId, EnvironmentId, AllocationId, SessionId, InputId, TurnId, PlacementId, NodeId,
     EnrollmentId, ConnectionId, OperationId, CoreKeyId, ProjectKeyId, ConsoleSessionId, InstanceId, BootId, StoreId,
-    AuditId,
+    AuditId, FileOperationId,
 }
 
 macro_rules! text_fields {
@@ -168,6 +168,7 @@ text_fields! {
     crate::ResetClear, crate::DrainIdle, crate::DrainThen, crate::DrainRetained, crate::GenerationState,
     crate::Initialization, crate::CleanupCause, crate::AllocationDiagnostic, crate::OperationKind,
     crate::OperationState, crate::Dispatch, crate::OutputStream, crate::EventKind,
+    crate::FileOperationKind, crate::FileOperationState,
 }
 
 macro_rules! json_fields {

@@ -174,6 +174,21 @@ texts! {
 }
 
 texts! {
+    /// What a Session's sandbox is reached for (sessions.md section 4).
+    FileOperationKind {
+        File = "file",
+        Port = "port",
+    }
+}
+
+texts! {
+    /// An ended one has no row.
+    FileOperationState {
+        Open = "open",
+    }
+}
+
+texts! {
     /// The numbered facts about a Session (sessions.md section 3).
     EventKind {
         SessionCreated = "session.created",

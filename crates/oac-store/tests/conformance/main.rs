@@ -2,6 +2,8 @@
 //! tests of it. A claim that is missing from the list is dead code, which the lints refuse.
 
 mod allocations;
+mod faults;
+mod file_operations;
 mod generations;
 mod keys;
 mod nodes;
@@ -84,6 +86,10 @@ suite! {
         a_terminal_turn_never_changes,
         one_turn_of_a_session_runs_at_a_time,
         unfinished_turns_are_found_in_order;
+    file_operations:
+        an_open_file_operation_is_found_until_it_ends_and_none_outlives_its_owner;
+    faults:
+        a_caller_dropped_at_any_point_leaves_its_connection_as_new;
     output:
         output_is_a_gapless_prefix_in_the_order_appended,
         a_reader_finds_the_record_that_holds_its_offset,
