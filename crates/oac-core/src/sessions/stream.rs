@@ -72,7 +72,8 @@ pub(super) enum Found {
 }
 
 /// Reads with `next` whenever `changes` wakes, until it answers [`Found::Last`] or fails. A comment keeps a quiet stream
-/// open. The stream also ends when this Core stops or loses the installation; the reader resumes elsewhere.
+/// open; the first one goes out as soon as everything stored has been sent, so that a reader knows that it has caught
+/// up. The stream also ends when this Core stops or loses the installation; the reader resumes elsewhere.
 pub(super) fn respond<K, S, F, Fut>(
     core: Arc<Core>,
     mut changes: Subscription<K>,
@@ -90,6 +91,7 @@ where
         let _place = place;
         let stopping = core.tasks.stopping();
         let mut owner = core.owner.subscribe();
+        let mut caught_up = false;
         while core.owner.ownership().is_some() {
             let Ok((after, found)) = next(core.clone(), state).await else { break };
             state = after;
@@ -99,14 +101,20 @@ where
                     yield chunk(text);
                     break;
                 }
-                Found::Nothing => loop {
-                    tokio::select! {
-                        () = changes.changed() => break,
-                        () = tokio::time::sleep(limits::STREAM_COMMENT) => yield chunk(":\n\n".to_owned()),
-                        _ = owner.changed() => break,
-                        () = stopping.cancelled() => return,
+                Found::Nothing => {
+                    if !caught_up {
+                        caught_up = true;
+                        yield chunk(":\n\n".to_owned());
                     }
-                },
+                    loop {
+                        tokio::select! {
+                            () = changes.changed() => break,
+                            () = tokio::time::sleep(limits::STREAM_COMMENT) => yield chunk(":\n\n".to_owned()),
+                            _ = owner.changed() => break,
+                            () = stopping.cancelled() => return,
+                        }
+                    }
+                }
             }
         }
     };
