@@ -62,3 +62,16 @@ pub(crate) const CONFIRM_WAIT: Duration = Duration::from_millis(20);
 pub(crate) const PRUNE_TIMER: Duration = Duration::from_secs(600);
 /// Tries of an admission that finds its Environment placed by someone else each time it places it itself.
 pub(crate) const ADMISSION_TRIES: usize = 4;
+
+/// Open file operations of one Session.
+pub(crate) const FILE_TRANSFERS_PER_SESSION: usize = 8;
+/// Open port streams of one Session.
+pub(crate) const PORT_STREAMS_PER_SESSION: usize = 32;
+/// How long file and port access waits for its sandbox.
+pub(crate) const REACH_WAIT: Duration = Duration::from_secs(60);
+/// After the last one ended, files or ports count as open this long, so that a burst of them is one activity.
+pub(crate) const ACCESS_LINGER: Duration = Duration::from_secs(5);
+/// How often what stays open renews its Session's last activity.
+pub(crate) const ACCESS_RENEWAL: Duration = Duration::from_secs(30);
+/// Pause before activity that could not be stored is stored again.
+pub(crate) const ACCESS_RETRY: Duration = Duration::from_secs(1);

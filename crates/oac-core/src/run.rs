@@ -18,6 +18,7 @@ use crate::{
     link::{self, Links},
     owner::{self, OwnerHandle},
     placement, presence,
+    sessions::access::{self, Accesses},
     task::{Kind, Tasks},
     turns::{self, Turns},
 };
@@ -129,6 +130,7 @@ pub async fn start_on(
         hub: Hub::default(),
         links: Links::default(),
         turns: Turns::default(),
+        accesses: Accesses::default(),
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });
@@ -159,6 +161,7 @@ fn start_workers(core: &Arc<Core>) {
     placement::start(core);
     allocations::start(core);
     turns::start(core);
+    access::start(core);
 }
 
 impl Running {

@@ -3,6 +3,7 @@
 //!
 //! Files and ports are not built yet: their routes are absent and answer 404.
 
+pub mod access;
 mod archive;
 mod body;
 mod create;
@@ -10,6 +11,7 @@ mod events;
 mod idempotency;
 mod inputs;
 mod output;
+mod reach;
 mod read;
 mod shapes;
 mod stream;

@@ -3,7 +3,8 @@
 use tokio::sync::Notify;
 
 use crate::{
-    config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, task::Tasks, turns::Turns,
+    config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, sessions::access::Accesses,
+    task::Tasks, turns::Turns,
 };
 
 /// One running Core, always used as `Arc<Core>`.
@@ -18,6 +19,8 @@ pub struct Core {
     pub links: Links,
     /// What readers of Turns wait for.
     pub turns: Turns,
+    /// What Sessions have open at their sandboxes beside Turns.
+    pub accesses: Accesses,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }

@@ -176,7 +176,9 @@ texts! {
 texts! {
     /// What a Session's sandbox is reached for (sessions.md section 4).
     FileOperationKind {
-        File = "file",
+        Read = "read",
+        /// Counts as busy for a reset (core.md section 14).
+        Write = "write",
         Port = "port",
     }
 }

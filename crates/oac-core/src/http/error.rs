@@ -274,7 +274,25 @@ impl ApiError {
         )
     }
 
+    /// The Session has as many files or ports open as it may.
+    pub fn too_many_accesses(kind: oac_store::FileOperationKind) -> Self {
+        let message = match kind {
+            oac_store::FileOperationKind::Port => {
+                "The Session has too many open port streams: close one, then try again."
+            }
+            _ => "The Session has too many file transfers under way: wait until one ended.",
+        };
+        Self::new(StatusCode::TOO_MANY_REQUESTS, Some("invalid_request"), message)
+    }
+
     // 5xx
+
+    pub fn sandbox_unreachable() -> Self {
+        Self::unavailable(
+            "sandbox_unreachable",
+            "The Session's sandbox did not answer in time: try again, and look at the Session's sandbox.state.",
+        )
+    }
 
     pub fn standby() -> Self {
         Self::unavailable(
@@ -348,6 +366,9 @@ impl IntoResponse for ApiError {
         }
         if self.code == Some("core_standby") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
+        }
+        if self.code == Some("sandbox_unreachable") {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         if self.status == StatusCode::TOO_MANY_REQUESTS && self.code == Some("invalid_request") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -71,6 +71,8 @@ async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> R
     loop {
         *progressed = true;
         if job.is_none() {
+    // Whoever waits for the sandbox.
+    core.turns.events.notify(link.session_id);
             job = match link.handed() {
                 Some(job) => Some(job),
                 None => ledger::next(core, link).await?,

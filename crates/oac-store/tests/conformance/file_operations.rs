@@ -1,4 +1,4 @@
-use oac_store::FileOperationKind::{File, Port};
+use oac_store::FileOperationKind::{Port, Write};
 
 use crate::world::World;
 
@@ -7,11 +7,11 @@ pub(crate) async fn an_open_file_operation_is_found_until_it_ends_and_none_outli
     let (session, other) = (world.session(project).await, world.session(project).await);
     let tx = world.begin().await;
     tx.lock_session(session.id).await.unwrap();
-    let file = tx.begin_file_operation(session.id, File).await.unwrap();
+    let file = tx.begin_file_operation(session.id, Write).await.unwrap();
     let port = tx.begin_file_operation(session.id, Port).await.unwrap();
     tx.commit().await.unwrap();
     let tx = world.begin().await;
-    tx.begin_file_operation(other.id, File).await.unwrap();
+    tx.begin_file_operation(other.id, Write).await.unwrap();
     drop(tx);
 
     let read = world.store.single();
