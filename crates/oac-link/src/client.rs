@@ -75,6 +75,8 @@ pub enum OutputItem {
 pub struct OutputStream {
     body: ResponseBody,
     buffer: BytesMut,
+    /// How much of the buffer is known to hold no end of a line.
+    scanned: usize,
     /// The offset the next item must have.
     next: u64,
     ended: bool,
@@ -137,6 +139,7 @@ impl LinkClient {
             StatusCode::OK => Ok(OutputStream {
                 body: answer.into_body(),
                 buffer: BytesMut::new(),
+                scanned: 0,
                 next: offset,
                 ended: false,
             }),
@@ -204,7 +207,7 @@ async fn read<T: DeserializeOwned>(answer: Exchange) -> Result<T, CallError> {
     json::decode(&bytes).ok_or(CallError::Malformed)
 }
 
-async fn error_of(answer: Exchange) -> CallError {
+pub(crate) async fn error_of(answer: Exchange) -> CallError {
     let status = answer.status();
     match read::<ErrorAnswer>(answer).await {
         Ok(ErrorAnswer { code, .. }) => CallError::Answered { status, code },
@@ -262,12 +265,19 @@ impl OutputStream {
     }
 
     fn buffered(&mut self) -> Result<Option<OutputItem>, CallError> {
-        let Some(end) = self.buffer.iter().position(|b| *b == b'\n') else {
+        let unseen = &self.buffer[self.scanned..];
+        let Some(end) = unseen
+            .iter()
+            .position(|b| *b == b'\n')
+            .map(|at| self.scanned + at)
+        else {
+            self.scanned = self.buffer.len();
             if self.buffer.len() > limits::OUTPUT_LINE_BYTES {
                 return Err(CallError::Malformed);
             }
             return Ok(None);
         };
+        self.scanned = 0;
         let line = self.buffer.split_to(end + 1);
         let line: OutputLine = json::decode(&line[..end]).ok_or(CallError::Malformed)?;
         if line.offset != self.next {

@@ -16,6 +16,8 @@ pub const SEND_BUFFER_BYTES: usize = 64 * 1024;
 pub const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// A side that has heard nothing for this long closes.
 pub const SILENCE: Duration = Duration::from_secs(45);
+/// Reads in a row of a peer that sends without a pause, after which others run.
+pub const READS_AT_ONCE: u32 = 256;
 /// How long a closing side waits for its last messages to leave (INV-S11 allows 5 s in all).
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Open streams of one link.
@@ -32,6 +34,12 @@ pub const WINDOW_MAX_BYTES: usize = 4 * 1024 * 1024;
 pub const FRAME_BYTES: usize = 16 * 1024;
 /// Stream openings that wait for the driver.
 pub const OPENINGS_QUEUED: usize = STREAMS;
+/// Bytes of one direction of a port stream in hand, at each end.
+pub const PORT_BUFFER_BYTES: usize = 16 * 1024;
+/// How often a port stream is looked at beside being read and written.
+pub const RESET_LOOK: Duration = Duration::from_secs(1);
+/// A port stream with one direction ended is dropped after this long without a byte in the other.
+pub const HALF_CLOSED_IDLE: Duration = Duration::from_secs(60);
 /// JSON answers of the runtime's service; a status lists every Turn with a record.
 pub const ANSWER_JSON_BYTES: usize = 1024 * 1024;
 /// The body of `PUT /v1/turns/{id}`: stdin of 8 MiB as base64 and 192 KiB of args and env, escaped.

@@ -90,6 +90,7 @@ impl Mux {
             (Some(ReadEnd::Closed(reason)), _) => LinkEnd::ClosedByPeer(reason),
             (Some(ReadEnd::Silent), _) => LinkEnd::Silent,
             (Some(ReadEnd::Text), _) => LinkEnd::Violation("a text message after the welcome"),
+            (Some(ReadEnd::Refused), _) => LinkEnd::Violation("a frame that yamux does not allow"),
             (Some(ReadEnd::Failed(error)), _) => LinkEnd::Failed(error),
             (None, Some(yamux::ConnectionError::Io(error))) => LinkEnd::Failed(SocketError(Box::new(error))),
             (None, Some(yamux::ConnectionError::Closed) | None) => LinkEnd::ClosedByPeer(None),
@@ -163,9 +164,15 @@ pub(crate) fn client(socket: Socket, welcome: Welcome) -> (LinkClient, LinkDrive
 /// One stream's place among the 64, given back when it is dropped.
 pub(crate) struct StreamPermit {
     /// A link lives as long as one of its exchanges.
-    _client: LinkClient,
+    client: LinkClient,
     _stream: OwnedSemaphorePermit,
     _unreserved: Option<OwnedSemaphorePermit>,
+}
+
+impl StreamPermit {
+    pub(crate) fn link_is_open(&self) -> bool {
+        self.client.is_open()
+    }
 }
 
 impl LinkClient {
@@ -210,7 +217,7 @@ impl LinkClient {
             StreamClass::Bulk => Some(take(&self.0.unreserved)?),
         };
         let permit = StreamPermit {
-            _client: self.clone(),
+            client: self.clone(),
             _stream: take(&self.0.streams)?,
             _unreserved: unreserved,
         };

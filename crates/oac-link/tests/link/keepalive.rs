@@ -6,7 +6,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::pair::{Native, hello, link, sockets, welcome};
 
 /// A welcomed Core end and the bare WebSocket of a runtime that says nothing by itself.
-async fn core_and_bare_peer() -> (oac_link::LinkClient, oac_link::LinkDriver, Native) {
+pub(crate) async fn core_and_bare_peer() -> (oac_link::LinkClient, oac_link::LinkDriver, Native) {
     let (core, mut sandbox) = sockets().await;
     let said = serde_json::json!({
         "version": 1, "type": "hello", "credential": "ab".repeat(32), "resource": hello().resource,
