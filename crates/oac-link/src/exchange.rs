@@ -74,6 +74,19 @@ pub struct ResponseBody {
     _permit: StreamPermit,
 }
 
+impl ResponseBody {
+    pub(crate) fn new<C>(incoming: Incoming, connection: Option<Pin<Box<C>>>, permit: StreamPermit) -> Self
+    where
+        C: Future<Output = Result<(), hyper::Error>> + Send + 'static,
+    {
+        Self {
+            incoming,
+            connection: connection.map(|connection| connection as Connection),
+            _permit: permit,
+        }
+    }
+}
+
 impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseBody")

@@ -18,6 +18,7 @@ mod hello;
 mod json;
 pub mod limits;
 mod mux;
+pub mod ports;
 mod server;
 pub mod service;
 mod socket;
@@ -27,5 +28,6 @@ pub use exchange::{Exchange, LinkError, RequestBody, ResponseBody, StreamClass, 
 pub use handshake::{HelloError, IntroduceError, Opening, introduce};
 pub use hello::{Hello, Refusal, Welcome};
 pub use mux::{LinkClient, LinkDriver, LinkEnd};
+pub use ports::{PortError, Tunnel};
 pub use server::{LinkServer, StopAccepting};
 pub use socket::{CloseReason, Message, Socket, SocketError};

@@ -216,6 +216,12 @@ pub mod codes {
     pub const OFFSET_OUT_OF_RANGE: &str = "offset_out_of_range";
     /// 500: the sandbox's disk failed; nothing was started.
     pub const STORAGE_FAILED: &str = "storage_failed";
+    /// 502: nothing listens on the port.
+    pub const PORT_REFUSED: &str = "port_refused";
+    /// 502: the port does not accept connections in time.
+    pub const PORT_TIMED_OUT: &str = "port_timed_out";
+    /// 503: too many of that are open.
+    pub const BUSY: &str = "busy";
     /// 501: not built yet.
     pub const NOT_SUPPORTED: &str = "not_supported";
     /// 503: the runtime is shutting down.

@@ -11,6 +11,7 @@ mod bootstrap;
 mod dial;
 mod life;
 mod limits;
+mod ports;
 mod process;
 mod retry;
 mod service;

@@ -17,6 +17,7 @@ use crate::{
     bootstrap::{self, Bootstrap},
     dial::{dial, install_crypto},
     limits,
+    ports::Ports,
     process::Reaper,
     report,
     retry::Backoff,
@@ -65,9 +66,11 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
     let root = path.with_file_name("turns");
     let turns = Turns::open(root, instance_id, boot_id, reaper.clone())
         .map_err(|e| failed("the records of Turns cannot be opened", e))?;
+    let activity = Activity::default();
     let service = Service {
         turns,
-        activity: Activity::default(),
+        ports: Ports::new(activity.clone()),
+        activity,
         instance_id,
         boot_id,
     };

@@ -19,6 +19,11 @@ pub(crate) const RETRY_SUPERSEDED: Duration = Duration::from_secs(30);
 /// A link that lasted this long starts the delays over.
 pub(crate) const RETRY_RESET: Duration = Duration::from_secs(30);
 
+/// Port streams at once: those of every stream of a link, and those whose ends are still on their way.
+pub(crate) const PORT_STREAMS: usize = oac_link::limits::YAMUX_STREAMS;
+/// One loopback address of a port.
+pub(crate) const PORT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Between SIGTERM and SIGKILL when the runtime itself is told to end.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(10);
 /// What the runtime waits beyond that for exit records.

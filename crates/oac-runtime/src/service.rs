@@ -1,6 +1,6 @@
 //! The runtime's HTTP service (sessions.md section 7), reachable only through the link.
 
-use std::{convert::Infallible, future::Future, io, pin::Pin, time::Duration};
+use std::{convert::Infallible, future::Future, io, num::NonZeroU16, pin::Pin, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
@@ -20,19 +20,22 @@ use tokio::sync::watch;
 
 use crate::{
     activity::Activity,
-    limits, task,
+    limits,
+    ports::Ports,
+    task,
     turns::{AckError, Chunk, FollowError, LogCursor, Progress, Put, PutError, Turns},
 };
 
-type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
 /// Serves one runtime; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub turns: Turns,
     /// Open file operations and port streams.
-    #[allow(dead_code, reason = "file operations and port streams use it")]
+    #[allow(dead_code, reason = "file operations and quiescing use it")]
     pub activity: Activity,
+    pub ports: Ports,
     pub instance_id: InstanceId,
     pub boot_id: BootId,
 }
@@ -54,14 +57,14 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 }
 
 /// An error answer.
-struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     code: &'static str,
     message: String,
 }
 
 impl Refusal {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self {
             status,
             code,
@@ -69,7 +72,7 @@ impl Refusal {
         }
     }
 
-    fn invalid(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, codes::INVALID, message)
     }
 
@@ -102,6 +105,7 @@ enum Route {
     Output(TurnId),
     Ack(TurnId),
     Cancel(TurnId),
+    Port(NonZeroU16),
     /// A path of the service whose part is not built yet.
     Later,
 }
@@ -115,9 +119,17 @@ fn route(path: &str) -> Option<Route> {
         ["turns", turn, "output"] => Route::Output(id(turn)?),
         ["turns", turn, "ack"] => Route::Ack(id(turn)?),
         ["turns", turn, "cancel"] => Route::Cancel(id(turn)?),
-        ["files"] | ["files", "list"] | ["ports", _] | ["quiesce"] => Route::Later,
+        ["ports", port] => Route::Port(port_number(port)?),
+        ["files"] | ["files", "list"] | ["quiesce"] => Route::Later,
         _ => return None,
     })
+}
+
+/// A number as Core writes it: no sign, no leading zero.
+fn port_number(text: &str) -> Option<NonZeroU16> {
+    text.parse()
+        .ok()
+        .filter(|port: &NonZeroU16| port.to_string() == text)
 }
 
 impl Service {
@@ -136,10 +148,11 @@ impl Service {
             (&Method::GET, Route::Output(turn)) => self.output(turn, request.uri().query()).await,
             (&Method::POST, Route::Ack(turn)) => self.ack(turn, request).await,
             (&Method::POST, Route::Cancel(turn)) => self.cancel(turn, request).await,
+            (&Method::POST, Route::Port(port)) => self.ports.connect(port, request).await,
             (_, Route::Later) => Err(Refusal::new(
                 StatusCode::NOT_IMPLEMENTED,
                 codes::NOT_SUPPORTED,
-                "this Runtime has no files, ports or quiesce; use a newer Runtime release",
+                "this Runtime has no files or quiesce; use a newer Runtime release",
             )),
             _ => Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,

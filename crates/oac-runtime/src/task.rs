@@ -8,6 +8,8 @@ use std::future::Future;
 pub(crate) enum Kind {
     /// Starts and follows one Turn; the run loop waits for it when it stops.
     Turn,
+    /// Carries one port stream until it ends; at the process's end it is cut.
+    PortStream,
     /// Collects the exits of child processes for ever.
     Reaper,
 }

@@ -118,7 +118,6 @@ async fn parts_that_are_not_built_say_so() {
     for (method, path) in [
         ("GET", "/v1/files?path=/etc/hosts"),
         ("GET", "/v1/files/list?path=/"),
-        ("POST", "/v1/ports/80"),
         ("POST", "/v1/quiesce"),
     ] {
         let request = http::Request::builder()

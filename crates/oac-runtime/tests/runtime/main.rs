@@ -9,5 +9,6 @@ mod ends;
 mod engine;
 mod links;
 mod output;
+mod ports;
 mod restarts;
 mod starts;
