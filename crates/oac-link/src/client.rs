@@ -193,12 +193,17 @@ async fn expect<T: DeserializeOwned>(answer: Exchange, status: StatusCode) -> Re
 }
 
 async fn read<T: DeserializeOwned>(answer: Exchange) -> Result<T, CallError> {
+    read_within(answer, limits::ANSWER_JSON_BYTES).await
+}
+
+/// One JSON document of at most `limit` bytes.
+pub(crate) async fn read_within<T: DeserializeOwned>(answer: Exchange, limit: usize) -> Result<T, CallError> {
     let mut body = answer.into_body();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(LinkError::Broken)?;
         if let Some(data) = frame.data_ref() {
-            if bytes.len() + data.len() > limits::ANSWER_JSON_BYTES {
+            if bytes.len() + data.len() > limit {
                 return Err(CallError::Malformed);
             }
             bytes.extend_from_slice(data);

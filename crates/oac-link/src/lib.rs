@@ -13,6 +13,7 @@
 mod bytestream;
 mod client;
 mod exchange;
+pub mod files;
 mod handshake;
 mod hello;
 mod json;

@@ -50,3 +50,13 @@ pub const REQUEST_JSON_BYTES: usize = 16 * 1024;
 pub const RECORD_BYTES: usize = 32 * 1024;
 /// One line of an output answer: a record as base64, or the end with its error text.
 pub const OUTPUT_LINE_BYTES: usize = 64 * 1024;
+/// A file's path.
+pub const PATH_BYTES: usize = 4096;
+/// The bytes of one PUT of a file.
+pub const PUT_FILE_BYTES: u64 = 512 * 1024 * 1024;
+/// Entries of one page of a directory.
+pub const LIST_ENTRIES: usize = 1000;
+/// One page of a directory; the runtime ends a page before it, which a thousand ordinary names never reach.
+pub const LIST_JSON_BYTES: usize = 2 * 1024 * 1024;
+/// A page's cursor: a name of 255 bytes, encoded.
+pub const LIST_CURSOR_BYTES: usize = 1024;
