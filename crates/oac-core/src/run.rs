@@ -146,9 +146,9 @@ pub async fn start_on(
 
 async fn open_store(config: &Config, clock_offset_millis: i64) -> Result<Store, OpenError> {
     Store::open(StoreOptions {
-        database: config.database.clone(),
         password: config.database_password.clone(),
         clock_offset_millis,
+        ..StoreOptions::new(config.database.clone())
     })
     .await
 }

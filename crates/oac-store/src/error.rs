@@ -34,6 +34,18 @@ pub enum StoreError {
         #[source]
         source: DbErr,
     },
+    /// The connection broke before anything was stored: the same step may be tried again.
+    #[error("the connection to the database broke and nothing was stored; try again")]
+    Broken {
+        #[source]
+        source: DbErr,
+    },
+    /// The connection broke while the database was asked to make a step durable: only reading tells whether it did.
+    #[error("the database did not say whether the step was stored; look before it is repeated")]
+    Unknown {
+        #[source]
+        source: DbErr,
+    },
     #[error("the database did not answer as it should; look at its log and its disk")]
     Database {
         #[source]
@@ -44,7 +56,18 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the whole step may be tried again unchanged.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::Revision { .. })
+        matches!(
+            self,
+            Self::Busy { .. } | Self::Broken { .. } | Self::Revision { .. }
+        )
+    }
+
+    /// The same failure as an answer to a commit.
+    pub(crate) fn of_commit(self) -> Self {
+        match self {
+            Self::Broken { source } => Self::Unknown { source },
+            other => other,
+        }
     }
 }
 
@@ -53,27 +76,50 @@ impl From<DbErr> for StoreError {
         if matches!(source.sql_err(), Some(SqlErr::UniqueConstraintViolation(_))) {
             return Self::Duplicate { source };
         }
-        if is_busy(&source) {
-            return Self::Busy { source };
+        match fault(&source) {
+            Fault::Busy => Self::Busy { source },
+            Fault::Connection => Self::Broken { source },
+            Fault::Other => Self::Database { source },
         }
-        Self::Database { source }
     }
 }
 
-/// PostgreSQL: serialization failure, deadlock, lock not available, statement or idle transaction ended by its limit.
-/// SQLite: busy or locked.
-fn is_busy(error: &DbErr) -> bool {
-    match error {
-        DbErr::ConnectionAcquire(_) => true,
+/// Whose fault an error is.
+enum Fault {
+    Busy,
+    Connection,
+    Other,
+}
+
+fn fault(error: &DbErr) -> Fault {
+    let error = match error {
+        DbErr::ConnectionAcquire(_) => return Fault::Busy,
         DbErr::Exec(RuntimeErr::SqlxError(e))
         | DbErr::Query(RuntimeErr::SqlxError(e))
-        | DbErr::Conn(RuntimeErr::SqlxError(e)) => match e.as_database_error() {
-            Some(e) => matches!(
-                e.code().as_deref(),
-                Some("40001" | "40P01" | "55P03" | "57014" | "25P03" | "5" | "6" | "261" | "262" | "517")
-            ),
-            None => matches!(**e, sqlx::Error::PoolTimedOut),
-        },
-        _ => false,
+        | DbErr::Conn(RuntimeErr::SqlxError(e)) => e,
+        _ => return Fault::Other,
+    };
+    match &**error {
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Fault::Busy,
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::BeginFailed
+        | sqlx::Error::WorkerCrashed => Fault::Connection,
+        sqlx::Error::Database(e) => e.code().as_deref().map_or(Fault::Other, fault_of_code),
+        _ => Fault::Other,
+    }
+}
+
+fn fault_of_code(code: &str) -> Fault {
+    match code {
+        // PostgreSQL: serialization failure, deadlock, lock not available, statement or idle transaction ended by its
+        // limit. SQLite: busy or locked.
+        "40001" | "40P01" | "55P03" | "57014" | "25P03" | "5" | "6" | "261" | "262" | "517" => Fault::Busy,
+        // PostgreSQL: shutdown by an administrator or after a crash, not yet started, ended idle, no connection left.
+        "57P01" | "57P02" | "57P03" | "57P05" | "53300" => Fault::Connection,
+        // Connection exceptions.
+        code if code.len() == 5 && code.starts_with("08") => Fault::Connection,
+        _ => Fault::Other,
     }
 }

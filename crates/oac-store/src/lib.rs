@@ -34,6 +34,7 @@ mod dialect;
 mod error;
 mod events;
 mod exclusive_lock;
+mod exec;
 mod file_operations;
 mod generations;
 mod idempotency;

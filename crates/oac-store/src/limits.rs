@@ -25,6 +25,14 @@ pub(crate) const SQLITE_READERS: u32 = 8;
 pub(crate) const SQLITE_BUSY: Duration = Duration::from_secs(5);
 /// The longest wait for a free connection.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(10);
+/// The longest wait for an answer of a PostgreSQL server.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// The longest wait for the answer to a probe of a connection.
+pub(crate) const PROBE: Duration = Duration::from_secs(2);
+/// For so long after an answer that did not come is a connection probed before it goes back to the pool.
+pub(crate) const SILENCE_REMEMBERED: Duration = Duration::from_secs(60);
+/// Tries of what has no effect before it succeeds, each on another connection, when connections break.
+pub(crate) const CONNECTION_TRIES: u32 = 3;
 /// An idle pooled connection is probed before its next use after this time.
 pub(crate) const PROBE_AFTER_IDLE: Duration = Duration::from_secs(5);
 /// Distinct statements a connection keeps prepared.

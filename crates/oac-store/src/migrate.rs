@@ -114,7 +114,7 @@ async fn apply(store: &Store, migration: &Migration) -> Result<(), StoreError> {
         .collect();
     for statement in tx.dialect.types(&sql).split(';') {
         if !statement.trim().is_empty() {
-            tx.exec.execute_unprepared(statement).await?;
+            tx.execute_unprepared(statement).await?;
         }
     }
     if migration.creates_installation {

@@ -3,15 +3,21 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use oac_model::Secret;
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, SqlxPostgresConnector, SqlxSqliteConnector};
+use sea_orm::{DbBackend, DbErr, SqlxPostgresConnector, SqlxSqliteConnector};
 use sqlx::{
-    ConnectOptions as _, Connection as _,
+    ConnectOptions as _,
     pool::PoolOptions,
     postgres::{PgConnectOptions, PgConnection, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
+use tokio::sync::Semaphore;
 
-use crate::{StoreError, dialect::Dialect, limits, migrate};
+use crate::{
+    StoreError,
+    dialect::Dialect,
+    exec::{Noticed, Pool},
+    limits, migrate,
+};
 
 /// Where a database is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +62,9 @@ pub struct StoreOptions {
     pub password: Option<Secret>,
     /// Added to the database's clock; zero outside tests.
     pub clock_offset_millis: i64,
+    /// The longest wait for a PostgreSQL server's answer, which ends every statement after 3 s itself: later the server
+    /// or the way to it is gone. 10 s outside tests.
+    pub answer_within: Duration,
 }
 
 impl StoreOptions {
@@ -64,6 +73,7 @@ impl StoreOptions {
             database,
             password: None,
             clock_offset_millis: 0,
+            answer_within: limits::ANSWER,
         }
     }
 }
@@ -114,10 +124,11 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// SQLite: one connection, whose pool is the queue of writers. PostgreSQL: the pool.
-    pub(crate) writer: DatabaseConnection,
-    pub(crate) reader: DatabaseConnection,
+    pub(crate) writer: Pool,
+    pub(crate) reader: Pool,
     /// For the lease: a connection that no other work can occupy (on SQLite the writer all the same).
-    pub(crate) lease: DatabaseConnection,
+    pub(crate) lease: Pool,
+    pub(crate) noticed: Arc<Noticed>,
     pub(crate) dialect: Dialect,
     pub(crate) database: Database,
 }
@@ -146,9 +157,9 @@ impl Store {
     /// Closes every connection; transactions still open end first.
     pub async fn close(&self) {
         // Closing reports nothing that the caller could act on.
-        let _ = self.inner.reader.clone().close().await;
-        let _ = self.inner.writer.clone().close().await;
-        let _ = self.inner.lease.clone().close().await;
+        let _ = self.inner.reader.connection.clone().close().await;
+        let _ = self.inner.writer.connection.clone().close().await;
+        let _ = self.inner.lease.connection.clone().close().await;
     }
 }
 
@@ -182,11 +193,18 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
         .connect_with(connect.pragma("query_only", "true"))
         .await
         .map_err(failed)?;
-    let writer = SqlxSqliteConnector::from_sqlx_sqlite_pool(writer);
+    let noticed = Arc::new(Noticed::new(options.answer_within));
+    let pool = |pool| Pool {
+        connection: SqlxSqliteConnector::from_sqlx_sqlite_pool(pool),
+        slots: None,
+        noticed: noticed.clone(),
+    };
+    let writer = pool(writer);
     Ok(Inner {
         lease: writer.clone(),
         writer,
-        reader: SqlxSqliteConnector::from_sqlx_sqlite_pool(reader),
+        reader: pool(reader),
+        noticed,
         dialect: Dialect {
             backend: DbBackend::Sqlite,
             clock_offset_millis: options.clock_offset_millis,
@@ -215,30 +233,38 @@ async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Inner, OpenE
         // Always set: otherwise the driver would take one from the environment or a password file of the account.
         .password(options.password.as_ref().map_or("", |password| password.expose()))
         .disable_statement_logging();
+    let noticed = Arc::new(Noticed::new(options.answer_within));
+    let (before, after) = (noticed.clone(), noticed.clone());
     let pool: PgPoolOptions = PoolOptions::new()
         .max_connections(limits::POSTGRES_CONNECTIONS)
         .acquire_timeout(limits::ACQUIRE)
         .idle_timeout(Some(Duration::from_secs(600)))
         .test_before_acquire(false)
-        .before_acquire(|connection: &mut PgConnection, meta| {
-            Box::pin(async move {
-                // An error makes the pool discard the connection and take another.
-                if meta.idle_for > limits::PROBE_AFTER_IDLE {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
+        .before_acquire(move |connection: &mut PgConnection, meta| {
+            let noticed = before.clone();
+            Box::pin(async move { noticed.before_lending(connection, meta.idle_for).await })
+        })
+        .after_release(move |connection: &mut PgConnection, _| {
+            let noticed = after.clone();
+            Box::pin(async move { noticed.after_use(connection).await })
         });
     let failed = |error| OpenError::Connect {
         source: DbErr::Conn(sea_orm::RuntimeErr::SqlxError(Arc::new(error))),
     };
     let lease = pool.clone().max_connections(1).connect_lazy_with(connect.clone());
-    let pool = pool.connect_with(connect).await.map_err(failed)?;
-    let connection = SqlxPostgresConnector::from_sqlx_postgres_pool(pool);
+    let all = pool.connect_with(connect).await.map_err(failed)?;
+    let pool = |pool, connections: u32| Pool {
+        connection: SqlxPostgresConnector::from_sqlx_postgres_pool(pool),
+        slots: Some(Arc::new(Semaphore::new(connections as usize))),
+        noticed: noticed.clone(),
+    };
+    let lease = pool(lease, 1);
+    let pool = pool(all, limits::POSTGRES_CONNECTIONS);
     Ok(Inner {
-        writer: connection.clone(),
-        reader: connection,
-        lease: SqlxPostgresConnector::from_sqlx_postgres_pool(lease),
+        writer: pool.clone(),
+        reader: pool,
+        lease,
+        noticed,
         dialect: Dialect {
             backend: DbBackend::Postgres,
             clock_offset_millis: options.clock_offset_millis,
@@ -267,6 +293,8 @@ fn session_settings() -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::Connection as _;
+
     use super::*;
 
     #[test]

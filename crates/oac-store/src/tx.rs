@@ -1,64 +1,25 @@
 //! Snapshot reads and owner transactions.
 
-use std::ops::Deref;
+use std::{ops::Deref, sync::Arc};
 
 use oac_model::{AllocationId, NodeId, SessionId, Time};
 use parking_lot::Mutex;
-use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, ExecResult, IsolationLevel,
-    QueryResult, SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait as _, Value,
-};
+use sea_orm::{AccessMode, IsolationLevel, SqliteTransactionMode, Statement, TransactionOptions, Value};
 
 use crate::{
     AllocationRow, NodeRow, Ownership, SessionRow, Store, StoreError,
     dialect::{AdvisoryLock, Dialect},
+    exec::{Exec, Noticed, Pool, Tries},
     row::{Row, Stored},
 };
-
-/// Where statements go.
-#[derive(Debug)]
-pub(crate) enum Exec {
-    /// Each statement on its own.
-    Pool(DatabaseConnection),
-    Transaction(DatabaseTransaction),
-}
-
-impl Exec {
-    async fn execute(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        match self {
-            Self::Pool(c) => c.execute_raw(statement).await,
-            Self::Transaction(c) => c.execute_raw(statement).await,
-        }
-    }
-
-    pub(crate) async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        match self {
-            Self::Pool(c) => c.execute_unprepared(sql).await,
-            Self::Transaction(c) => c.execute_unprepared(sql).await,
-        }
-    }
-
-    async fn query_one(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
-        match self {
-            Self::Pool(c) => c.query_one_raw(statement).await,
-            Self::Transaction(c) => c.query_one_raw(statement).await,
-        }
-    }
-
-    async fn query_all(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        match self {
-            Self::Pool(c) => c.query_all_raw(statement).await,
-            Self::Transaction(c) => c.query_all_raw(statement).await,
-        }
-    }
-}
 
 /// Something to read from: a snapshot, or (through [`Tx`]) an owner transaction. The reading functions are grouped by
 /// subject in the other modules of this crate.
 #[derive(Debug)]
 pub struct Read {
-    pub(crate) exec: Exec,
+    exec: Exec,
     pub(crate) dialect: Dialect,
+    noticed: Arc<Noticed>,
 }
 
 /// Which deployment lock a transaction takes (core.md section 2).
@@ -106,7 +67,7 @@ impl Store {
     /// transaction that idles for 3 s.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] without a free connection, [`StoreError::Database`].
+    /// [`StoreError::Busy`] without a free connection, [`StoreError::Broken`], [`StoreError::Database`].
     pub async fn read(&self) -> Result<Read, StoreError> {
         let postgres = self.inner.dialect.is_postgres();
         let options = TransactionOptions {
@@ -114,13 +75,13 @@ impl Store {
             access_mode: postgres.then_some(AccessMode::ReadOnly),
             sqlite_transaction_mode: (!postgres).then_some(SqliteTransactionMode::Deferred),
         };
-        let transaction = self.inner.reader.begin_with_options(options).await?;
-        Ok(self.handle(Exec::Transaction(transaction)))
+        self.begin_on(&self.inner.reader, options).await
     }
 
-    /// For a single read: each statement sees what is committed when it starts, and no transaction is opened.
+    /// For a single read: each statement sees what is committed when it starts, and no transaction is opened. A statement
+    /// whose connection broke is repeated on another.
     pub fn single(&self) -> Read {
-        self.handle(Exec::Pool(self.inner.reader.clone()))
+        self.handle(Exec::Pool(self.inner.reader.connection.clone()))
     }
 
     /// A transaction of the Core that holds `ownership`. Holder and epoch are checked under the shared owner lock, which
@@ -129,6 +90,16 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotOwner`] when another Core took over; then nothing else may be done.
     pub async fn begin(&self, ownership: &Ownership) -> Result<Tx, StoreError> {
+        let mut tries = Tries::of_begin();
+        loop {
+            let begun = self.begin_once(ownership).await;
+            if !tries.again(&begun) {
+                return begun;
+            }
+        }
+    }
+
+    async fn begin_once(&self, ownership: &Ownership) -> Result<Tx, StoreError> {
         let read = self.begin_unfenced().await?;
         if read.dialect.is_postgres() {
             read.execute(&AdvisoryLock::Owner.shared(), vec![]).await?;
@@ -149,29 +120,38 @@ impl Store {
 
     /// A writing transaction that no epoch fences: for migrations and Core keys.
     pub(crate) async fn begin_unfenced(&self) -> Result<Read, StoreError> {
-        self.begin_on(&self.inner.writer).await
+        self.begin_on(&self.inner.writer, self.writing()).await
     }
 
     /// One for the lease itself.
     pub(crate) async fn begin_lease(&self) -> Result<Read, StoreError> {
-        self.begin_on(&self.inner.lease).await
+        self.begin_on(&self.inner.lease, self.writing()).await
     }
 
-    async fn begin_on(&self, connection: &DatabaseConnection) -> Result<Read, StoreError> {
-        let options = TransactionOptions {
+    fn writing(&self) -> TransactionOptions {
+        TransactionOptions {
             isolation_level: None,
             access_mode: None,
             sqlite_transaction_mode: (!self.inner.dialect.is_postgres())
                 .then_some(SqliteTransactionMode::Immediate),
-        };
-        let transaction = connection.begin_with_options(options).await?;
-        Ok(self.handle(Exec::Transaction(transaction)))
+        }
+    }
+
+    async fn begin_on(&self, pool: &Pool, options: TransactionOptions) -> Result<Read, StoreError> {
+        let mut tries = Tries::of_begin();
+        loop {
+            let begun = self.inner.noticed.look(pool.begin(options).await);
+            if !tries.again(&begun) {
+                return begun.map(|exec| self.handle(exec));
+            }
+        }
     }
 
     fn handle(&self, exec: Exec) -> Read {
         Read {
             exec,
             dialect: self.inner.dialect,
+            noticed: self.inner.noticed.clone(),
         }
     }
 }
@@ -181,20 +161,53 @@ impl Read {
         Statement::from_sql_and_values(self.dialect.backend, sql, params)
     }
 
+    /// Waits for a statement; on PostgreSQL not for ever.
+    async fn answer<T>(
+        &self,
+        statement: impl Future<Output = Result<T, sea_orm::DbErr>>,
+    ) -> Result<T, StoreError> {
+        let answer = if self.dialect.is_postgres() {
+            self.noticed.limited(statement).await
+        } else {
+            statement.await
+        };
+        self.noticed.look(answer)
+    }
+
     /// Rows changed by a writing statement.
     pub(crate) async fn execute(&self, sql: &str, params: Vec<Value>) -> Result<u64, StoreError> {
-        let result = self.exec.execute(self.statement(sql, params)).await?;
+        let statement = self.statement(sql, params);
+        let result = self.answer(self.exec.execute(statement)).await?;
         Ok(result.rows_affected())
     }
 
+    /// A statement of the schema.
+    pub(crate) async fn execute_unprepared(&self, sql: &str) -> Result<(), StoreError> {
+        self.noticed
+            .look(self.exec.execute_unprepared(sql).await)
+            .map(drop)
+    }
+
     pub(crate) async fn row(&self, sql: &str, params: Vec<Value>) -> Result<Option<Row>, StoreError> {
-        let row = self.exec.query_one(self.statement(sql, params)).await?;
-        Ok(row.map(Row))
+        let statement = self.statement(sql, params);
+        let mut tries = self.exec.tries();
+        loop {
+            let row = self.answer(self.exec.query_one(statement.clone())).await;
+            if !tries.again(&row) {
+                return Ok(row?.map(Row));
+            }
+        }
     }
 
     pub(crate) async fn rows(&self, sql: &str, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
-        let rows = self.exec.query_all(self.statement(sql, params)).await?;
-        Ok(rows.into_iter().map(Row).collect())
+        let statement = self.statement(sql, params);
+        let mut tries = self.exec.tries();
+        loop {
+            let rows = self.answer(self.exec.query_all(statement.clone())).await;
+            if !tries.again(&rows) {
+                return Ok(rows?.into_iter().map(Row).collect());
+            }
+        }
     }
 
     /// The table's one row that `rest` (`WHERE …`) names.
@@ -226,11 +239,21 @@ impl Read {
         Ok(self.execute(&sql, row.values()).await? == 1)
     }
 
+    /// Splits off the statement that ends a transaction.
+    async fn end<F: Future<Output = Result<(), sea_orm::DbErr>>>(
+        self,
+        end: impl FnOnce(Exec) -> F,
+    ) -> Result<(), StoreError> {
+        let answer = if self.dialect.is_postgres() {
+            self.noticed.limited(end(self.exec)).await
+        } else {
+            end(self.exec).await
+        };
+        self.noticed.look(answer)
+    }
+
     pub(crate) async fn commit_unfenced(self) -> Result<(), StoreError> {
-        match self.exec {
-            Exec::Pool(_) => Ok(()),
-            Exec::Transaction(transaction) => Ok(transaction.commit().await?),
-        }
+        self.end(Exec::commit).await.map_err(StoreError::of_commit)
     }
 
     /// The database's clock now, offset included.
@@ -262,17 +285,18 @@ impl Tx {
         &self.ownership
     }
 
-    /// Makes everything this transaction wrote durable. After an error the outcome is unknown and must be read.
+    /// Makes everything this transaction wrote durable.
+    ///
+    /// # Errors
+    /// After [`StoreError::Unknown`] and [`StoreError::Database`] the outcome is unknown and must be read; after any other
+    /// nothing was stored.
     pub async fn commit(self) -> Result<(), StoreError> {
         self.read.commit_unfenced().await
     }
 
     /// Undoes everything at once; dropping does the same a little later.
     pub async fn rollback(self) -> Result<(), StoreError> {
-        match self.read.exec {
-            Exec::Pool(_) => Ok(()),
-            Exec::Transaction(transaction) => Ok(transaction.rollback().await?),
-        }
+        self.read.end(Exec::rollback).await
     }
 
     pub async fn lock_deployment(&self, lock: DeploymentLock) -> Result<(), StoreError> {

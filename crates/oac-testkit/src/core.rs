@@ -119,6 +119,7 @@ impl TestCore {
     }
 
     async fn on(data: Arc<Data>, options: CoreOptions) -> Self {
+        log();
         let listeners = serve::bind(&[SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))])
             .await
             .unwrap_or_else(|e| panic!("cannot listen: {e}"));
@@ -362,6 +363,19 @@ impl Drop for TestCore {
             running.core.tasks.stop();
         }
     }
+}
+
+/// What the Cores of this process say goes to the test's captured output, so that a failed test shows why. `OAC_LOG`
+/// chooses as it does for the program.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // The first one in the process wins; all are the same.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer()
+        .with_ansi(false)
+        .try_init();
 }
 
 /// The answer to a request.

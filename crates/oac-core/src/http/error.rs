@@ -287,6 +287,33 @@ impl ApiError {
 
     // 5xx
 
+    pub fn port_refused(port: std::num::NonZeroU16) -> Self {
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            Some("sandbox_port_refused"),
+            format!(
+                "Nothing listens on port {port} in the sandbox: start a server there, on 127.0.0.1, ::1 or all addresses."
+            ),
+        )
+    }
+
+    /// What listens on the port gave no answer to pass on; `why` completes "…: {why}".
+    pub fn port_failed(why: &str) -> Self {
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            Some("sandbox_port_failed"),
+            format!("The server in the sandbox gave no usable answer: {why}."),
+        )
+    }
+
+    pub fn port_timed_out() -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            Some("sandbox_port_timed_out"),
+            "The server in the sandbox did not answer in time: look whether it is stuck.",
+        )
+    }
+
     pub fn sandbox_unreachable() -> Self {
         Self::unavailable(
             "sandbox_unreachable",
@@ -313,6 +340,20 @@ impl ApiError {
             "sandbox_nodes_preparing",
             "Nodes are still preparing the sandbox configuration: try again soon.",
         )
+    }
+
+    /// The database was too busy, or its connection broke, before anything was stored.
+    pub fn database_unavailable() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            None,
+            "Core's database did not take the request: nothing was stored, try again.",
+        )
+    }
+
+    fn is_database_unavailable(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+            && matches!(self.code, None | Some("authentication_unavailable"))
     }
 
     pub fn authentication_unavailable() -> Self {
@@ -370,6 +411,9 @@ impl IntoResponse for ApiError {
         if self.code == Some("sandbox_unreachable") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
+        if self.is_database_unavailable() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if self.status == StatusCode::TOO_MANY_REQUESTS && self.code == Some("invalid_request") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -391,12 +435,17 @@ impl From<oac_store::StoreError> for ApiError {
     fn from(error: oac_store::StoreError) -> Self {
         match error {
             oac_store::StoreError::NotOwner { .. } => Self::standby(),
-            oac_store::StoreError::Busy { .. } => {
-                tracing::warn!(error = %Chain(&error), "the database is too busy");
+            // Nothing was stored.
+            error if error.is_transient() => {
+                tracing::warn!(error = %Chain(&error), "the database did not take a step");
+                Self::database_unavailable()
+            }
+            oac_store::StoreError::Unknown { .. } => {
+                tracing::error!(error = %Chain(&error), "it is not known whether a step was stored");
                 Self::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
+                    StatusCode::INTERNAL_SERVER_ERROR,
                     None,
-                    "Core's database is too busy: try again.",
+                    "Core's database did not say whether this was stored: look before you ask again.",
                 )
             }
             error => Self::internal("database", &error),
