@@ -229,7 +229,7 @@ impl Turns {
                     if self.note_processes
                         && let Some(mark) = ProcessMark::of(started.group.leader(), self.boot_id)
                     {
-                        self.records.note_process(id, &mark);
+                        self.records.note_process(&mark);
                     }
                     start.send_replace(Start::Done);
                     turn::follow(turn.shared.clone(), started, run, log, self.reaper.clone()).await;

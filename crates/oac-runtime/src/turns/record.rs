@@ -3,12 +3,20 @@
 //! `turns/<id>/turn.json` is made exclusively and flushed, with its directories, before the Turn's process is started:
 //! no record means that the Turn never started here (INV-S2). `turns/ended` lists, one id per line, the Turns whose end
 //! was acknowledged; their directories are removed after the line is durable.
+//!
+//! All of this lies where commands may remove it. So `.latest-turn`, beside `turns`, names the Turn started last once
+//! more: without it, a Turn that removed `turns` and whose start nobody heard of would be started again by the next
+//! runtime. Whoever removes both removes the bootstrap file too, or did it on purpose; nothing written by the user that
+//! runs the commands is out of their reach. A power loss between the two records can leave the second alone: then a Turn
+//! that never ran is interrupted, which is the safe side.
+//!
+//! Whatever commands leave in `turns`, the runtime starts: a sandbox that cannot be reached cannot be repaired.
 
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -50,6 +58,20 @@ pub(crate) struct FoundTurn {
     pub exit: Exit,
 }
 
+impl FoundTurn {
+    /// One whose log is gone: what Core has of its output is all there is.
+    fn without_log(id: TurnId, digest: Digest) -> Self {
+        Self {
+            id,
+            digest,
+            written: 0,
+            acked: 0,
+            segment: 0,
+            exit: Exit::failed(Exit::RUNTIME_RESTARTED),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct FoundAll {
     pub turns: Vec<FoundTurn>,
@@ -73,8 +95,12 @@ impl Records {
         self.root.join("ended")
     }
 
-    /// Makes the Turn's record and its empty log, both durable when this returns. The three flushes run side by side:
-    /// a disk serves them as one.
+    fn latest_file(&self) -> PathBuf {
+        self.root.with_file_name(".latest-turn")
+    }
+
+    /// Makes the Turn's record and its empty log, both durable when this returns. The flushes run side by side: a disk
+    /// serves them as one.
     pub(crate) fn create(&self, turn: TurnId, digest: Digest) -> io::Result<LogWriter> {
         let directory = self.directory(turn);
         self.make_root()?;
@@ -82,6 +108,7 @@ impl Records {
         let made = self.create_in(&directory, turn, digest);
         if made.is_err() {
             // Nothing was started: the id may be tried again.
+            let _ = fs::remove_file(self.latest_file());
             let _ = fs::remove_dir_all(&directory);
         }
         made
@@ -111,32 +138,71 @@ impl Records {
             .open(directory.join("turn.json"))?;
         file.write_all(&json)?;
         let log = LogWriter::create(directory)?;
+        // Written last, so that of a runtime that is killed here it tells of no Turn without a record.
+        let (latest, is_new) = self.write_latest(turn, digest)?;
+        let home = self.root.parent().unwrap_or(Path::new("/"));
+        let syncs: [&(dyn Fn() -> io::Result<()> + Sync); 4] = [
+            &|| log::sync_directory(directory),
+            &|| log::sync_directory(&self.root),
+            &|| latest.sync_data(),
+            &|| log::sync_directory(home),
+        ];
+        let syncs = if is_new { &syncs[..] } else { &syncs[..3] };
         std::thread::scope(|scope| {
-            let both = [directory, &self.root].map(|path| {
-                let thread = std::thread::Builder::new();
-                (
-                    path,
-                    thread.spawn_scoped(scope, move || log::sync_directory(path)),
-                )
-            });
+            let flushing: Vec<_> = syncs
+                .iter()
+                .map(|sync| (sync, std::thread::Builder::new().spawn_scoped(scope, sync)))
+                .collect();
             file.sync_all()?;
-            for (path, flushing) in both {
+            for (sync, flushing) in flushing {
                 match flushing {
                     Ok(thread) => thread
                         .join()
                         .unwrap_or_else(|_| Err(io::Error::other("a flush panicked")))?,
                     // Turns may have used up the sandbox's processes, of which threads are a part.
-                    Err(_) => log::sync_directory(path)?,
+                    Err(_) => sync()?,
                 }
             }
             Ok(log)
         })
     }
 
-    /// Notes the process for a runtime that restarts in the same boot. Not flushed: no process outlives a power loss.
-    pub(crate) fn note_process(&self, turn: TurnId, mark: &ProcessMark) {
-        if let Ok(json) = serde_json::to_vec(mark) {
-            let _ = fs::write(self.directory(turn).join("process"), json);
+    /// The second record of the Turn started last, not flushed yet, and whether its file is new.
+    fn write_latest(&self, turn: TurnId, digest: Digest) -> io::Result<(File, bool)> {
+        let path = self.latest_file();
+        let is_new = !path.exists();
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        // The mark of an earlier Turn's process must not be taken for this one's.
+        file.set_len(0)?;
+        file.write_all_at(format!("{turn} {digest}\n").as_bytes(), 0)?;
+        Ok((file, is_new))
+    }
+
+    /// The Turn started last, and its process if that was noted.
+    fn read_latest(&self) -> Option<((TurnId, Digest), Option<ProcessMark>)> {
+        let text = fs::read_to_string(self.latest_file()).ok()?;
+        let (record, mark) = text.split_once('\n')?;
+        let (turn, digest) = record.split_once(' ')?;
+        let mark = oac_wire::strict::from_slice(mark.as_bytes()).ok();
+        Some(((turn.parse().ok()?, digest.parse().ok()?), mark))
+    }
+
+    /// Notes the process of the Turn started last, for a runtime that restarts in the same boot. Not flushed: no process
+    /// outlives a power loss.
+    pub(crate) fn note_process(&self, mark: &ProcessMark) {
+        let noted = serde_json::to_vec(mark).map(|json| {
+            OpenOptions::new()
+                .append(true)
+                .open(self.latest_file())?
+                .write_all(&json)
+        });
+        if !matches!(noted, Ok(Ok(()))) {
+            crate::report(format_args!("the process of a Turn cannot be noted"));
         }
     }
 
@@ -159,36 +225,57 @@ impl Records {
     /// Reads what earlier runtimes left: kills what still runs of it, and gives every Turn without an end the end
     /// `runtime_restarted`.
     pub(crate) fn open(&self) -> io::Result<FoundAll> {
-        self.make_root()?;
-        let ended = self.read_ended()?;
+        self.make_root().or_else(|error| {
+            // Something else that a command put there.
+            fs::remove_file(&self.root).map_err(|_| error)?;
+            self.make_root()
+        })?;
+        let ended = self.read_ended();
+        let latest = self.read_latest();
+        // First of all, so that none of them writes or starts anything any more. Only one Turn ran at a time.
+        if let Some((_, Some(mark))) = &latest {
+            leftover::kill(mark, self.boot_id);
+        }
         let mut known = HashMap::new();
         for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<TurnId>().ok()) else {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str());
+            let Some(id) = name.and_then(|n| n.parse::<TurnId>().ok()) else {
                 continue;
             };
-            match read_turn(&entry.path()) {
-                Some(file) if !ended.contains(&id) && file.turn_id == id => drop(known.insert(id, file)),
+            match read_turn(&path) {
+                Some(file) if !ended.contains(&id) && file.turn_id == id => {
+                    known.insert(id, file.digest);
+                }
                 // Acknowledged, or never started: the record was not whole when its runtime ended.
-                _ => fs::remove_dir_all(entry.path())?,
+                _ => {
+                    if let Err(error) = fs::remove_dir_all(&path) {
+                        crate::report(format_args!("{} cannot be removed: {error}", path.display()));
+                    }
+                }
             }
         }
-        // All processes first, so that none of them writes or starts anything any more.
-        for id in known.keys() {
-            let mark = fs::read(self.directory(*id).join("process")).ok();
-            if let Some(mark) = mark.and_then(|json| oac_wire::strict::from_slice(&json).ok()) {
-                leftover::kill(&mark, self.boot_id);
-            }
+        let mut turns: Vec<_> = known
+            .iter()
+            .map(|(id, digest)| {
+                self.open_turn(*id, *digest).unwrap_or_else(|error| {
+                    crate::report(format_args!("the output of Turn {id} cannot be read: {error}"));
+                    FoundTurn::without_log(*id, *digest)
+                })
+            })
+            .collect();
+        // It was started, and removed its record.
+        if let Some(((id, digest), _)) = latest
+            && !ended.contains(&id)
+            && !known.contains_key(&id)
+        {
+            turns.push(FoundTurn::without_log(id, digest));
         }
-        let turns = known
-            .into_iter()
-            .map(|(id, file)| self.open_turn(id, &file))
-            .collect::<io::Result<_>>()?;
         log::sync_directory(&self.root)?;
         Ok(FoundAll { turns, ended })
     }
 
-    fn open_turn(&self, id: TurnId, file: &TurnFile) -> io::Result<FoundTurn> {
+    fn open_turn(&self, id: TurnId, digest: Digest) -> io::Result<FoundTurn> {
         let mut found = log::open(&self.directory(id))?;
         let exit = match found.exit {
             Some(exit) => exit,
@@ -208,7 +295,7 @@ impl Records {
         };
         Ok(FoundTurn {
             id,
-            digest: file.digest,
+            digest,
             written: found.writer.offset(),
             acked: found.first,
             segment: found.writer.segment_start(),
@@ -216,22 +303,34 @@ impl Records {
         })
     }
 
-    fn read_ended(&self) -> io::Result<HashSet<TurnId>> {
-        let text = match fs::read_to_string(self.ended_file()) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),
-            Err(error) => return Err(error),
+    /// What cannot be read is as good as removed: Core puts no Turn again whose end it has acknowledged.
+    fn read_ended(&self) -> HashSet<TurnId> {
+        let text = match fs::read(self.ended_file()) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    crate::report(format_args!("the list of ended Turns cannot be read: {error}"));
+                }
+                return HashSet::new();
+            }
         };
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         if whole < text.len() {
             // A torn last line; its Turn's record is still there.
-            let file = OpenOptions::new().write(true).open(self.ended_file())?;
-            file.set_len(whole as u64)?;
+            let cut = OpenOptions::new()
+                .write(true)
+                .open(self.ended_file())
+                .and_then(|file| file.set_len(whole as u64));
+            if let Err(error) = cut {
+                crate::report(format_args!(
+                    "the list of ended Turns cannot be repaired: {error}"
+                ));
+            }
         }
-        Ok(text[..whole]
+        text[..whole]
             .lines()
             .filter_map(|line| line.parse().ok())
-            .collect())
+            .collect()
     }
 }
 

@@ -241,6 +241,31 @@ impl Drop for Sandbox {
             let _ = process.kill();
             let _ = process.wait();
         }
+        self.end_turn();
+    }
+}
+
+impl Sandbox {
+    /// Ends what the killed program left running, which outlives it here as it does not in a container.
+    fn end_turn(&self) {
+        let noted = std::fs::read_to_string(self.path(".latest-turn")).unwrap_or_default();
+        let mark = noted.split_once('\n').map_or("", |(_, mark)| mark);
+        let mark: serde_json::Value = serde_json::from_str(mark).unwrap_or_default();
+        let (Some(pid), Some(started)) = (mark["pid"].as_i64(), mark["started"].as_u64()) else {
+            return;
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let since = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .nth(19);
+        if since == Some(&started.to_string())
+            && let Some(group) = rustix::process::Pid::from_raw(pid as i32)
+        {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 use std::fs;
 
-use oac_link::service::Exit;
+use oac_link::{
+    PutTurn,
+    service::{Exit, PutTurnRequest},
+};
+use oac_model::TurnId;
 
-use crate::acceptor::{Sandbox, begin, first_output, perform, run, shell, told};
+use crate::acceptor::{Sandbox, begin, finish, first_output, perform, run, shell, told, until};
 
 // inv: INV-S6
 #[tokio::test]
@@ -54,4 +58,58 @@ async fn a_torn_log_is_cut_to_what_was_offered_and_a_torn_record_is_no_turn() {
     assert_eq!(told.all, b"kept\n");
     assert_eq!(told.exit(), &Exit::failed(Exit::RUNTIME_RESTARTED));
     assert!(!never.exists());
+}
+
+/// Core never heard that it started, and asks the next runtime to run it.
+// inv: INV-S2
+#[tokio::test]
+async fn a_turn_that_removed_its_records_is_not_started_again_by_the_next_runtime() {
+    let (mut sandbox, client) = Sandbox::linked().await;
+    let witness = sandbox.path("witness");
+    let script = format!(
+        "echo once >> {}; cd {}; while [ -e turns ]; do rm -rf turns; done; exec sleep 1000",
+        witness.display(),
+        sandbox.home.path().display()
+    );
+    let request = PutTurnRequest::new(shell(&script));
+    let turn = TurnId::random();
+    client.put_turn(turn, &request).await.unwrap();
+    until("the records are gone", async || !sandbox.path("turns").exists()).await;
+    sandbox.crash();
+    sandbox.start();
+    let (client, _) = sandbox.acceptor.link().await;
+    let put = client.put_turn(turn, &request).await.unwrap();
+    assert!(matches!(put, PutTurn::Known { .. }), "{put:?}");
+    let ended = told(&client, turn, 0).await;
+    assert_eq!(ended.exit(), &Exit::failed(Exit::RUNTIME_RESTARTED));
+    finish(&client, turn, 0).await;
+    assert_eq!(client.status().await.unwrap().turns, []);
+    assert_eq!(fs::read_to_string(&witness).unwrap(), "once\n");
+}
+
+#[tokio::test]
+async fn whatever_commands_leave_in_the_records_the_next_runtime_links_and_works() {
+    let (mut sandbox, client) = Sandbox::linked().await;
+    let turns = sandbox.path("turns");
+    let turn = begin(&client, shell("echo kept; exec sleep 1000")).await;
+    first_output(&client, turn).await;
+    sandbox.crash();
+    // Neither a log nor a list, then nothing of the kind at all.
+    let directory = turns.join(turn.to_string());
+    let log = directory.join("output-00000000000000000000");
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    fs::create_dir(turns.join("ended")).unwrap();
+    for _ in 0..2 {
+        sandbox.start();
+        let (client, _) = sandbox.acceptor.link().await;
+        let told = told(&client, turn, 0).await;
+        assert_eq!(told.exit(), &Exit::failed(Exit::RUNTIME_RESTARTED));
+        sandbox.crash();
+    }
+    fs::remove_dir_all(&turns).unwrap();
+    fs::write(&turns, "not a directory").unwrap();
+    sandbox.start();
+    let (client, _) = sandbox.acceptor.link().await;
+    assert_eq!(perform(&client, run(&["echo", "on"])).await.stdout, b"on\n");
 }
