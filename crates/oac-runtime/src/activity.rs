@@ -18,7 +18,6 @@ pub(crate) struct Activity(Arc<Mutex<State>>);
 
 /// Something that is open; it ends when this is dropped.
 #[derive(Debug)]
-#[allow(dead_code, reason = "file operations and port streams hold it")]
 pub(crate) struct Active(Activity);
 
 impl Activity {
@@ -26,7 +25,6 @@ impl Activity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[allow(dead_code, reason = "file operations and port streams use it")]
     /// A file operation or a port stream begins; `None` while closed.
     pub(crate) fn begin(&self) -> Option<Active> {
         let mut state = self.lock();

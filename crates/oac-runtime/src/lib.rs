@@ -2,13 +2,14 @@
 //! and told to the end.
 //!
 //! In go one bootstrap file and, over the link, commands; out come their output and exits, and files below the
-//! bootstrap file's directory that survive the program (`turns/`). It is linked statically and needs nothing of the
+//! bootstrap file's directory that survive the program (`turns/`, `uploads/`). It is linked statically and needs nothing of the
 //! image but what the commands themselves need. It never listens, never opens a stream, never changes its identity,
 //! and never writes its credential anywhere but into the hello message.
 
 mod activity;
 mod bootstrap;
 mod dial;
+mod files;
 mod life;
 mod limits;
 mod ports;

@@ -16,6 +16,7 @@ use crate::{
     activity::Activity,
     bootstrap::{self, Bootstrap},
     dial::{dial, install_crypto},
+    files::Files,
     limits,
     ports::Ports,
     process::Reaper,
@@ -70,6 +71,7 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
     let service = Service {
         turns,
         ports: Ports::new(activity.clone()),
+        files: Files::open(path.with_file_name("uploads"), activity.clone()),
         activity,
         instance_id,
         boot_id,

@@ -24,6 +24,11 @@ pub(crate) const PORT_STREAMS: usize = oac_link::limits::YAMUX_STREAMS;
 /// One loopback address of a port.
 pub(crate) const PORT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Of the threads for file work, how many may serve file operations at once: the records of Turns keep the others.
+pub(crate) const FILE_THREADS: usize = BLOCKING_THREADS / 2;
+/// A file's bytes handled at once; an upload holds two such pieces, a download one beside what its stream buffers.
+pub(crate) const FILE_CHUNK_BYTES: usize = 256 * 1024;
+
 /// Between SIGTERM and SIGKILL when the runtime itself is told to end.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(10);
 /// What the runtime waits beyond that for exit records.

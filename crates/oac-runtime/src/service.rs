@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::{
     activity::Activity,
+    files::Files,
     limits,
     ports::Ports,
     task,
@@ -36,6 +37,7 @@ pub(crate) struct Service {
     #[allow(dead_code, reason = "file operations and quiescing use it")]
     pub activity: Activity,
     pub ports: Ports,
+    pub files: Files,
     pub instance_id: InstanceId,
     pub boot_id: BootId,
 }
@@ -88,7 +90,7 @@ impl Refusal {
         )
     }
 
-    fn answer(self) -> Answer {
+    pub(crate) fn answer(self) -> Answer {
         json(
             self.status,
             &ErrorAnswer {
@@ -106,6 +108,8 @@ enum Route {
     Ack(TurnId),
     Cancel(TurnId),
     Port(NonZeroU16),
+    File,
+    FileList,
     /// A path of the service whose part is not built yet.
     Later,
 }
@@ -120,7 +124,9 @@ fn route(path: &str) -> Option<Route> {
         ["turns", turn, "ack"] => Route::Ack(id(turn)?),
         ["turns", turn, "cancel"] => Route::Cancel(id(turn)?),
         ["ports", port] => Route::Port(port_number(port)?),
-        ["files"] | ["files", "list"] | ["quiesce"] => Route::Later,
+        ["files"] => Route::File,
+        ["files", "list"] => Route::FileList,
+        ["quiesce"] => Route::Later,
         _ => return None,
     })
 }
@@ -135,7 +141,11 @@ fn port_number(text: &str) -> Option<NonZeroU16> {
 impl Service {
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let route = route(request.uri().path()).ok_or_else(Refusal::not_found)?;
-        if !matches!(route, Route::Output(_) | Route::Later) && request.uri().query().is_some() {
+        if !matches!(
+            route,
+            Route::Output(_) | Route::File | Route::FileList | Route::Later
+        ) && request.uri().query().is_some()
+        {
             return Err(Refusal::invalid("this path takes no query"));
         }
         match (request.method(), route) {
@@ -149,10 +159,12 @@ impl Service {
             (&Method::POST, Route::Ack(turn)) => self.ack(turn, request).await,
             (&Method::POST, Route::Cancel(turn)) => self.cancel(turn, request).await,
             (&Method::POST, Route::Port(port)) => self.ports.connect(port, request).await,
+            (_, Route::File) => self.files.file(request).await,
+            (&Method::GET, Route::FileList) => self.files.list(request.uri().query()).await,
             (_, Route::Later) => Err(Refusal::new(
                 StatusCode::NOT_IMPLEMENTED,
                 codes::NOT_SUPPORTED,
-                "this Runtime has no files or quiesce; use a newer Runtime release",
+                "this Runtime has no quiesce; use a newer Runtime release",
             )),
             _ => Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -381,7 +393,7 @@ fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("answers are plain data: {error}"))
 }
 
-fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
+pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
     let body = Full::new(to_json(value).into()).map_err(|never: Infallible| match never {});
     let mut answer = Response::new(body.boxed_unsync());
     *answer.status_mut() = status;
@@ -394,7 +406,7 @@ fn with_type(mut answer: Answer, media_type: &'static str) -> Answer {
     answer
 }
 
-fn no_content() -> Answer {
+pub(crate) fn no_content() -> Answer {
     let body = Empty::new().map_err(|never: Infallible| match never {});
     let mut answer = Response::new(body.boxed_unsync());
     *answer.status_mut() = StatusCode::NO_CONTENT;

@@ -20,9 +20,14 @@ pub(crate) fn spawn(_kind: Kind, future: impl Future<Output = ()> + Send + 'stat
     drop(tokio::spawn(future));
 }
 
-/// Runs file work where it may block.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+/// Runs file work where it may block. It begins at once, and goes on if the future is dropped.
+pub(crate) fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = T> + Send + 'static {
+    let working = tokio::task::spawn_blocking(work);
+    async move {
+        working
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
 }

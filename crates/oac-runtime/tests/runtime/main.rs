@@ -7,6 +7,7 @@ mod docker_links;
 mod docker_processes;
 mod ends;
 mod engine;
+mod files;
 mod links;
 mod output;
 mod ports;
