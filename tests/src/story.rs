@@ -34,9 +34,13 @@ pub struct Story {
 impl Story {
     /// Core on SQLite (or on `database`), reachable from containers.
     pub async fn begin(database: Option<&str>) -> Self {
+        Self::begin_with(database, RuntimeImage::of_tests()).await
+    }
+
+    /// Likewise, with sandboxes of `image`.
+    pub async fn begin_with(database: Option<&str>, image: RuntimeImage) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let engine = Engine::of_tests().await;
-        let image = RuntimeImage::of_tests();
         let folder = tempfile::Builder::new().prefix("oac-story-").tempdir().unwrap();
         let gateway = engine.bridge_gateway().await.unwrap();
         let programs = program::built_programs();
@@ -252,8 +256,20 @@ impl Story {
             .collect()
     }
 
+    /// Runs a shell command to its end, through the API: the Turn and its output, both streams together.
+    pub async fn run(&self, session: &str, script: &str) -> (Value, String) {
+        let turn = self.submit(session, script).await;
+        let ended = self.turn_end(session, &turn).await;
+        (ended, self.output(session, &turn).await)
+    }
+
     /// A Turn's stored output, both streams together, once it ended.
     pub async fn output(&self, session: &str, turn: &str) -> String {
+        String::from_utf8_lossy(&self.output_bytes(session, turn).await).into_owned()
+    }
+
+    /// Likewise, as bytes.
+    pub async fn output_bytes(&self, session: &str, turn: &str) -> Vec<u8> {
         let path = format!("/v1/sessions/{session}/turns/{turn}/output?offset=0");
         let text = self.read_events(&path, "end").await;
         let records = text
@@ -263,7 +279,7 @@ impl Story {
                 let record: Value = serde_json::from_str(l).ok()?;
                 oac_wire::B64::decode(record["data"].as_str()?.as_bytes())
             });
-        String::from_utf8_lossy(&records.flat_map(|b| b.0).collect::<Vec<u8>>()).into_owned()
+        records.flat_map(|b| b.0).collect()
     }
 
     /// Reads an event stream until an event of type `last` was read whole.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
 use crate::host::{docker, lock, packages, postgres, runtime_image};
 use crate::steps::Steps;
@@ -52,7 +53,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     let engine = services.engine.as_ref().context("there is no Docker Engine")?;
     services.image = steps
         .run("Runtime image", || {
-            runtime_image::ensure_runtime_image(&metadata, &programs, engine)
+            runtime_image::ensure_runtime_image(&metadata, &programs, engine, Variant::Minimal)
         })
         .flatten();
     let measured = steps.run("benchmarks", || {

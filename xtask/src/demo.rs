@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
 use crate::host::{docker, lock, packages, runtime_image};
 use crate::process;
@@ -53,7 +54,7 @@ fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
         .context("there is no Docker Engine")?;
     let image = steps
         .run("Runtime image", || {
-            runtime_image::ensure_runtime_image(metadata, &programs, &engine)
+            runtime_image::ensure_runtime_image(metadata, &programs, &engine, Variant::Minimal)
         })
         .flatten();
     services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);

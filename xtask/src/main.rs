@@ -58,6 +58,14 @@ enum Command {
     Requirements,
     /// Run one benchmark, or all, beside its baseline
     Bench { name: Option<String> },
+    /// Build a Runtime image of this checkout: an archive that engines load, and its manifest
+    Image {
+        #[arg(long, value_enum)]
+        variant: host::runtime_image::Variant,
+        /// Where the files go; below the target directory unless given
+        #[arg(long, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
     /// Build a release
     Dist {
         /// Where the release directory goes
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
         Command::Tidy { write } => tidy::run(write),
         Command::Requirements => requirements::run(),
         Command::Bench { name } => bench::run(name.as_deref()),
+        Command::Image { variant, out } => host::runtime_image::run(variant, out.as_deref()),
         Command::Dist { out } => dist::run(out.as_deref()),
     });
     match result {

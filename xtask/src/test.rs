@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
 use crate::host::{docker, lock, packages, postgres, runtime_image, tools};
 use crate::ledger::junit::{Outcome, Report};
@@ -170,13 +171,18 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         engine: steps.run("Docker Engine", docker::ensure_docker),
         postgres: steps.run("PostgreSQL", postgres::ensure_postgres),
         image: None,
+        full_image: None,
         programs,
     };
     if let (Some(engine), Some(programs)) = (&services.engine, &services.programs) {
         let image = steps.run("Runtime image", || {
-            runtime_image::ensure_runtime_image(metadata, programs, engine)
+            runtime_image::ensure_runtime_image(metadata, programs, engine, Variant::Minimal)
         });
         services.image = image.flatten();
+        let full = steps.run("full Runtime image", || {
+            runtime_image::ensure_runtime_image(metadata, programs, engine, Variant::Full)
+        });
+        services.full_image = full.flatten();
     }
     services
 }

@@ -12,20 +12,24 @@ use std::{
 
 use oac_model::Digest;
 
+use crate::Variant;
+
 const SUITE: &str = "bookworm";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Newer times in the base are set back to this one: 2026-01-01, so that a base outlives commits.
 const BASE_EPOCH: &str = "1767225600";
-/// Beside the essential packages of Debian: what a shell command in a sandbox expects at least.
-pub const MINIMAL_PACKAGES: &[&str] = &["bash", "ca-certificates", "procps"];
-/// Documentation and translations that no sandbox reads, and a cache that differs from build to build.
+/// Documentation and translations that no sandbox reads.
 const EXCLUDED: &[&str] = &[
     "/usr/share/man/*",
     "/usr/share/doc/*",
     "/usr/share/locale/*",
     "/usr/share/info/*",
 ];
-const CLEAN: &str = "rm -rf \"$1/var/cache/ldconfig/aux-cache\" \"$1/var/cache/debconf\" \"$1/var/log\" && mkdir -m 0755 \"$1/var/log\"";
+/// Run on the finished root file system: caches that differ from build to build go, and no program keeps the right to
+/// change who it runs as (a sandbox never gains privileges, so it would be of no use there).
+const CLEAN: &str = r#"rm -rf "$1/var/cache/ldconfig/aux-cache" "$1/var/cache/debconf" "$1/var/log" &&
+mkdir -m 0755 "$1/var/log" &&
+find "$1" -xdev -type f -perm /6000 -exec chmod ug-s {} +"#;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
@@ -43,22 +47,16 @@ pub enum BaseError {
     Failed(String),
 }
 
-/// The cached base with the minimal packages, built first if the cache lacks it.
-pub fn ensure_base(cache: &Path) -> Result<PathBuf, BaseError> {
+/// The cached base of an image, built first if the cache lacks it.
+pub fn ensure_base(variant: Variant, cache: &Path) -> Result<PathBuf, BaseError> {
     let folder = |source| BaseError::Folder {
         path: cache.to_owned(),
         source,
     };
     fs::create_dir_all(cache).map_err(folder)?;
-    let shape = [
-        SUITE,
-        BASE_EPOCH,
-        CLEAN,
-        &MINIMAL_PACKAGES.join(","),
-        &EXCLUDED.join(","),
-    ]
-    .join("\n");
-    let name = format!("minimal-{}", &Digest::of(shape).to_string()[..16]);
+    let packages = variant.packages().join(",");
+    let shape = [SUITE, BASE_EPOCH, CLEAN, &packages, &EXCLUDED.join(",")].join("\n");
+    let name = format!("{variant}-{}", &Digest::of(shape).to_string()[..16]);
     let finished = cache.join(format!("{name}.tar"));
     if finished.exists() {
         return Ok(finished);
@@ -76,12 +74,14 @@ pub fn ensure_base(cache: &Path) -> Result<PathBuf, BaseError> {
             "--format=tar",
             "--architectures=amd64",
         ])
-        .arg(format!("--include={}", MINIMAL_PACKAGES.join(",")))
+        .arg(format!("--include={packages}"))
         .args(
             EXCLUDED
                 .iter()
                 .map(|path| format!("--dpkgopt=path-exclude={path}")),
         )
+        // A base that was cut off is thrown away, so dpkg need not wait for the disk.
+        .arg("--dpkgopt=force-unsafe-io")
         .arg(format!("--customize-hook={CLEAN}"))
         .arg(format!("--keyring={KEYRING}"))
         .arg(SUITE)

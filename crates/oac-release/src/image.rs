@@ -12,7 +12,7 @@ use oac_model::{ImageDigest, SourceCommit};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{base, layer};
+use crate::{Variant, base, layer};
 
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
@@ -26,6 +26,8 @@ pub struct BuildImage<'a> {
     pub base: Option<&'a Path>,
     /// The static `oac-runtime`.
     pub runtime: &'a Path,
+    /// What the base holds; the tag tells the minimal image, which no release ships.
+    pub variant: Variant,
     pub commit: SourceCommit,
     /// An image of a working tree; it is tagged so and can never be published.
     pub dirty: bool,
@@ -40,7 +42,7 @@ pub struct BuildImage<'a> {
 /// A built image: what it is called and where its archive is.
 #[derive(Debug, Clone)]
 pub struct BuiltImage {
-    /// `oac-runtime:<commit>`, with `-dirty` for a working tree.
+    /// `oac-runtime:<commit>`, with `-minimal` for the minimal image and `-dirty` for a working tree.
     pub tag: String,
     pub config_digest: ImageDigest,
     pub manifest_digest: ImageDigest,
@@ -132,9 +134,32 @@ fn measure(path: &Path) -> Result<Layer, ImageError> {
     })
 }
 
+const ARCHIVE_SUFFIX: &str = "-linux-amd64-runtime.tar.gz";
+
+/// The archive of an image of `commit`.
+fn archive_name(commit: &str) -> String {
+    format!("oac-{commit}{ARCHIVE_SUFFIX}")
+}
+
+/// Removes the archives of other commits, each of which may be half a gigabyte.
+fn forget_former_archives(out: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(out)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let commit = name
+            .to_str()
+            .and_then(|n| n.strip_prefix("oac-")?.strip_suffix(ARCHIVE_SUFFIX));
+        if commit.is_some_and(|c| c.parse::<SourceCommit>().is_ok()) && entry.file_type()?.is_file() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Builds the image; replaces what a former build left in `out`.
 pub fn build_image(build: &BuildImage<'_>) -> Result<BuiltImage, ImageError> {
     std::fs::create_dir_all(build.out).map_err(at(build.out))?;
+    forget_former_archives(build.out).map_err(at(build.out))?;
     let top = build.out.join("layer.tar");
     let file = File::create(&top).map_err(at(&top))?;
     layer::write_layer(BufWriter::new(file), build.base, build.runtime, build.created).map_err(at(&top))?;
@@ -152,15 +177,14 @@ pub fn build_image(build: &BuildImage<'_>) -> Result<BuiltImage, ImageError> {
     let config_digest = ImageDigest::of(&config);
     let manifest = serde_json::to_vec(&manifest(&layers, &config, config_digest)).unwrap_or_default();
     let manifest_digest = ImageDigest::of(&manifest);
-    let tag = format!(
-        "oac-runtime:{}{}",
-        build.commit,
-        if build.dirty { "-dirty" } else { "" }
-    );
+    let variant = match build.variant {
+        Variant::Full => "",
+        Variant::Minimal => "-minimal",
+    };
+    let dirty = if build.dirty { "-dirty" } else { "" };
+    let tag = format!("oac-runtime:{}{variant}{dirty}", build.commit);
 
-    let archive = build
-        .out
-        .join(format!("oac-{}-linux-amd64-runtime.tar.gz", build.commit));
+    let archive = build.out.join(archive_name(&build.commit.to_string()));
     let partial = build.out.join(".runtime.tar.gz.partial");
     let file = BufWriter::with_capacity(1 << 20, File::create(&partial).map_err(at(&partial))?);
     let gzip = GzBuilder::new().write(Measured::new(file), Compression::new(build.compression.min(9)));
@@ -328,6 +352,7 @@ mod tests {
         build_image(&BuildImage {
             base: None,
             runtime,
+            variant: Variant::Full,
             commit: "a".repeat(40).parse().unwrap(),
             dirty: true,
             created: 1_767_225_600,
@@ -356,6 +381,26 @@ mod tests {
         std::fs::write(&runtime, b"another").unwrap();
         let third = build(&folder.path().join("three"), &runtime, 6);
         assert_ne!(first.config_digest, third.config_digest);
+    }
+
+    #[test]
+    fn a_build_replaces_the_archive_of_another_commit_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = folder.path().join("oac-runtime");
+        std::fs::write(&runtime, b"a program").unwrap();
+        let out = folder.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        let former = out.join(archive_name(&"b".repeat(40)));
+        let others = [
+            out.join("oac-mine-linux-amd64-runtime.tar.gz"),
+            out.join("image.json"),
+        ];
+        for path in others.iter().chain([&former]) {
+            std::fs::write(path, b"").unwrap();
+        }
+        let built = build(&out, &runtime, 1);
+        assert!(!former.exists() && built.archive.exists());
+        assert!(others.iter().all(|path| path.exists()));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 mod base;
 mod image;
 mod layer;
+mod packages;
 mod record;
 mod seccomp;
 
-pub use base::{BaseError, MINIMAL_PACKAGES, ensure_base};
+pub use base::{BaseError, ensure_base};
 pub use image::{BuildImage, BuiltImage, ImageError, build_image};
+pub use packages::Variant;
 pub use record::{ImageRecord, write_manifest};
 pub use seccomp::SECCOMP_PROFILE;

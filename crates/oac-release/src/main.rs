@@ -5,13 +5,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use oac_model::SourceCommit;
-use oac_release::{BuildImage, ImageRecord, build_image, ensure_base, write_manifest};
+use oac_release::{BuildImage, ImageRecord, Variant, build_image, ensure_base, write_manifest};
 
 #[derive(Parser)]
 struct Arguments {
-    /// Shell and core tools only; the full image is not built yet
-    #[arg(long, required = true)]
-    minimal: bool,
+    #[arg(long, value_enum)]
+    variant: Variant,
     /// Tag the image as one of a working tree, which can never be published
     #[arg(long)]
     dirty: bool,
@@ -49,10 +48,11 @@ fn main() -> ExitCode {
 }
 
 fn build(arguments: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
-    let base = ensure_base(&arguments.cache)?;
+    let base = ensure_base(arguments.variant, &arguments.cache)?;
     let built = build_image(&BuildImage {
         base: Some(&base),
         runtime: &arguments.runtime,
+        variant: arguments.variant,
         commit: arguments.commit,
         dirty: arguments.dirty,
         created: arguments.created,

@@ -1,4 +1,4 @@
-//! The Runtime image of this checkout, as `cargo xtask` built it and loaded it into the engine.
+//! The Runtime images of this checkout, as `cargo xtask` built and loaded them into the engine.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,13 @@ use serde_json::{Value, json};
 /// The JSON file that `OAC_TEST_RUNTIME_IMAGE` names.
 pub const VARIABLE: &str = "OAC_TEST_RUNTIME_IMAGE";
 
+/// Likewise for the full image.
+pub const FULL_VARIABLE: &str = "OAC_TEST_FULL_RUNTIME_IMAGE";
+
 /// Identities and files of one built image.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RuntimeImage {
-    /// `oac-runtime:<commit>-dirty` for an image of a working tree.
+    /// `oac-runtime:<commit>-minimal-dirty` for the minimal image of a working tree.
     pub tag: String,
     pub source_commit: SourceCommit,
     /// The config digest, by which the classic image store knows the image.
@@ -28,10 +31,19 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// The image that the environment names.
+    /// The minimal image that the environment names.
     pub fn of_tests() -> Self {
-        let Some(path) = std::env::var_os(VARIABLE) else {
-            panic!("{VARIABLE} is not set: run through cargo xtask test");
+        Self::named_by(VARIABLE)
+    }
+
+    /// The full image that the environment names.
+    pub fn full_of_tests() -> Self {
+        Self::named_by(FULL_VARIABLE)
+    }
+
+    fn named_by(variable: &str) -> Self {
+        let Some(path) = std::env::var_os(variable) else {
+            panic!("{variable} is not set: run through cargo xtask test");
         };
         let path = PathBuf::from(path);
         let text = std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));

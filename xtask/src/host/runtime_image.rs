@@ -1,8 +1,9 @@
-//! The minimal Runtime image that Docker tests, the demo and the benchmarks start sandboxes from.
+//! Runtime images of this checkout: the minimal one, from which Docker tests, the demo and the benchmarks start
+//! sandboxes, and the full one, which a test of its own tries out.
 //!
 //! Three steps: the static `oac-runtime` of this checkout; the image around it, built without a container engine by
 //! the program `oac-release-image` of the crate that knows releases; loading it. The base of Debian packages is the
-//! slow part and is kept in the cache.
+//! slow part (about one minute for the minimal image, five for the full one) and is kept in the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +29,32 @@ pub(crate) struct RuntimeImage {
 struct Loaded {
     tag: String,
     engine: String,
+}
+
+/// How much an image holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Variant {
+    /// Shell, version control, compilers, interpreters and common tools
+    Full,
+    /// Shell and core tools, for trying things out
+    Minimal,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Minimal => "minimal",
+        }
+    }
+
+    /// Below the target directory.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Full => "xtask/runtime-image-full",
+            Self::Minimal => "xtask/runtime-image",
+        }
+    }
 }
 
 /// What the builder prints, and with `loaded` what `OAC_TEST_RUNTIME_IMAGE` names.
@@ -71,34 +98,19 @@ impl Drop for RuntimeImage {
     }
 }
 
-/// Builds the image with the builder among `programs` and loads it into `engine`. `None` while this workspace has no builder; what needs an image then
-/// fails and says so.
+/// Builds the image with the builder among `programs` and loads it into `engine`. `None` while this workspace has no
+/// builder; what needs an image then fails and says so.
 pub(crate) fn ensure_runtime_image(
     metadata: &Metadata,
     programs: &Path,
     engine: &Engine,
+    variant: Variant,
 ) -> Result<Option<RuntimeImage>> {
     if !metadata.has_program(PACKAGE, BUILDER) {
         return Ok(None);
     }
-    let runtime = build_runtime(metadata)?;
-    let out = metadata.target_directory.join("xtask/runtime-image");
-    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let cache = super::cache()?.join("runtime-base");
-    std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    let (commit, created) = commit()?;
-    let mut builder = Command::new(programs.join(BUILDER));
-    builder.args(["--minimal", "--dirty", "--commit", &commit, "--created", &created]);
-    builder
-        .arg("--runtime")
-        .arg(&runtime)
-        .arg("--cache")
-        .arg(&cache)
-        .arg("--out")
-        .arg(&out);
-    let text = process::output_of(&mut builder).context("the Runtime image cannot be built")?;
-    let mut record: Record =
-        serde_json::from_str(&text).context("the image builder's answer is not readable")?;
+    let out = metadata.target_directory.join(variant.folder());
+    let mut record = build(metadata, programs, variant, &out)?;
     record.loaded = load(engine, &record)?;
     let path = out.join("image.json");
     std::fs::write(&path, serde_json::to_string_pretty(&record)?)
@@ -108,6 +120,43 @@ pub(crate) fn ensure_runtime_image(
         engine: engine.address(),
     });
     Ok(Some(RuntimeImage { record: path, loaded }))
+}
+
+/// `cargo xtask image`: the files of an image in `out`, no engine involved.
+pub(crate) fn run(variant: Variant, out: Option<&Path>) -> Result<()> {
+    let _lock = super::lock::take()?;
+    super::packages::ensure_packages(&[super::packages::IMAGE])?;
+    let metadata = workspace::metadata()?;
+    process::run(process::cargo().args(["build", "--quiet", "-p", PACKAGE, "--bin", BUILDER]))?;
+    let out = out.map_or_else(
+        || metadata.target_directory.join(variant.folder()),
+        Path::to_owned,
+    );
+    let record = build(&metadata, &metadata.target_directory.join("debug"), variant, &out)?;
+    println!("image:    {}", record.tag);
+    println!("archive:  {}", record.archive.display());
+    println!("manifest: {}", record.manifest.display());
+    Ok(())
+}
+
+fn build(metadata: &Metadata, programs: &Path, variant: Variant, out: &Path) -> Result<Record> {
+    let runtime = build_runtime(metadata)?;
+    std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+    let cache = super::cache()?.join("runtime-base");
+    std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let (commit, created) = commit()?;
+    let mut builder = Command::new(programs.join(BUILDER));
+    builder.args(["--variant", variant.name(), "--dirty"]);
+    builder.args(["--commit", &commit, "--created", &created]);
+    builder
+        .arg("--runtime")
+        .arg(&runtime)
+        .arg("--cache")
+        .arg(&cache)
+        .arg("--out")
+        .arg(out);
+    let text = process::output_of(&mut builder).context("the Runtime image cannot be built")?;
+    serde_json::from_str(&text).context("the image builder's answer is not readable")
 }
 
 /// The program runs in an image without libraries, so it is linked statically: glibc's own static libraries, for the

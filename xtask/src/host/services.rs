@@ -10,8 +10,9 @@ use super::runtime_image::RuntimeImage;
 /// Services and files of one run. Dropping it stops what was started.
 #[derive(Default)]
 pub(crate) struct Services {
-    /// Before the engine: it is removed from it first.
+    /// Before the engine: they are removed from it first.
     pub(crate) image: Option<RuntimeImage>,
+    pub(crate) full_image: Option<RuntimeImage>,
     pub(crate) engine: Option<Engine>,
     pub(crate) postgres: Option<Server>,
     pub(crate) programs: Option<PathBuf>,
@@ -19,8 +20,8 @@ pub(crate) struct Services {
 
 impl Services {
     /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases),
-    /// `OAC_TEST_RUNTIME_IMAGE` (a JSON file with the image's identities) and `OAC_TEST_PROGRAMS` (the folder of the
-    /// built programs), each where it is there.
+    /// `OAC_TEST_RUNTIME_IMAGE` and `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities) and
+    /// `OAC_TEST_PROGRAMS` (the folder of the built programs), each where it is there.
     pub(crate) fn tell(&self, command: &mut Command) {
         if let Some(engine) = &self.engine {
             command.env("OAC_TEST_DOCKER", engine.address());
@@ -30,6 +31,9 @@ impl Services {
         }
         if let Some(image) = &self.image {
             command.env("OAC_TEST_RUNTIME_IMAGE", image.record());
+        }
+        if let Some(image) = &self.full_image {
+            command.env("OAC_TEST_FULL_RUNTIME_IMAGE", image.record());
         }
         if let Some(programs) = &self.programs {
             command.env("OAC_TEST_PROGRAMS", programs);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use oac_model::{AllocationId, ImageDigest};
-use oac_release::{BuildImage, BuiltImage, SECCOMP_PROFILE, build_image};
+use oac_release::{BuildImage, BuiltImage, SECCOMP_PROFILE, Variant, build_image};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -113,6 +113,7 @@ impl Scratch {
         let built = build_image(&BuildImage {
             base: None,
             runtime: &program,
+            variant: Variant::Minimal,
             // One of its own for each test, so that none removes another's.
             commit: format!("{random}{}", &random[..8]).parse().unwrap(),
             dirty: true,
