@@ -7,6 +7,7 @@
 //! call nodes.
 
 mod call;
+mod clock;
 mod connect;
 mod connection;
 mod limits;
@@ -14,13 +15,14 @@ mod socket;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use oac_model::{ConnectionId, NodeId, ProviderKind};
+use oac_model::{ConnectionId, Generation, NodeId, ProviderKind};
 use oac_peer::core::Reservations;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use utoipa_axum::routes;
 
 pub use call::{CallOutcome, Refusal, Request};
+pub use clock::Clock;
 
 use crate::{
     Core,
@@ -41,6 +43,7 @@ pub struct Hub {
     /// A reservation was freed.
     freed: Notify,
     memory: Memory,
+    clock: Arc<Clock>,
 }
 
 /// How long [`Hub::close_all`] waits for connections to remove their presence.
@@ -54,6 +57,7 @@ impl Default for Hub {
             closing: watch::Sender::new(0),
             freed: Notify::new(),
             memory: Memory::default(),
+            clock: Arc::default(),
         }
     }
 }
@@ -62,8 +66,6 @@ impl Default for Hub {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connected {
     pub connection_id: ConnectionId,
-    /// Its provider was ready for the generation it enrolled with, as last recorded.
-    pub ready: bool,
 }
 
 impl Hub {
@@ -88,6 +90,16 @@ impl Hub {
     /// The node's live connection.
     pub fn connected(&self, node: NodeId) -> Option<Connected> {
         self.live.lock().get(&node).map(|peer| peer.connected())
+    }
+
+    /// Whether the node is connected and its provider ready for this generation, as last recorded.
+    pub fn is_ready(&self, node: NodeId, generation: Generation) -> bool {
+        self.peer(node).is_some_and(|peer| peer.is_ready(generation))
+    }
+
+    /// The time by which connections live.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The connected node's backend.

@@ -3,10 +3,12 @@
 //! Everything here is fenced twice: to the owner's epoch by the transaction, to the connection by its id in the node's
 //! row. A node's credential is compared again at every heartbeat, so that a removed node ends with its next one.
 
+mod generations;
+
 use std::sync::Arc;
 
 use oac_model::{ConnectionId, Digest, HostMeasurements, NodeId, recommend};
-use oac_peer::core::{Presence, RecordFailure, Recorded};
+use oac_peer::core::{Facts, Presence, RecordFailure, Recorded};
 use oac_store::{
     AuditEntry, DeploymentLock, GenerationState, GenerationStatusRow, NodeHealth, NodeLimits, NodeRow,
     NodeSampleRow, Ownership, StoreError, Tx,
@@ -19,6 +21,8 @@ use crate::{
     http::error::Chain,
     placement::{memory::Ticket, node_view},
 };
+
+pub(crate) use generations::answer_retention;
 
 /// Measurements are stored about this often.
 const SAMPLE_MILLIS: i64 = 30_000;
@@ -33,13 +37,6 @@ pub(crate) struct Subject {
     pub(crate) ownership: Ownership,
     /// SHA-256 of the credential it connected with.
     pub(crate) credential: Digest,
-}
-
-/// What a recording led to.
-pub(crate) struct Outcome {
-    pub(crate) recorded: Recorded,
-    /// The node's provider is ready for the generation it enrolled with.
-    pub(crate) ready: bool,
 }
 
 /// Why presence was not removed.
@@ -79,31 +76,20 @@ impl Report<'_> {
 }
 
 /// Records presence and the first health report.
-pub(crate) async fn record(core: &Core, subject: &Subject, presence: Presence) -> Outcome {
+pub(crate) async fn record(core: &Core, subject: &Subject, presence: Presence) -> Recorded {
     repeat(core, subject, &Report::Hello(&presence)).await
 }
 
 /// Records a health report.
-pub(crate) async fn heartbeat(core: &Core, subject: &Subject, health: Health) -> Outcome {
+pub(crate) async fn heartbeat(core: &Core, subject: &Subject, health: Health) -> Recorded {
     repeat(core, subject, &Report::Heartbeat(&health)).await
 }
 
-async fn repeat(core: &Core, subject: &Subject, report: &Report<'_>) -> Outcome {
-    let ready = report.health().provider_ready;
+async fn repeat(core: &Core, subject: &Subject, report: &Report<'_>) -> Recorded {
     for _ in 0..TRIES {
         match store(core, subject, report).await {
-            Ok(()) => {
-                return Outcome {
-                    recorded: Recorded::Done(None),
-                    ready,
-                };
-            }
-            Err(Failure::Refused(failure)) => {
-                return Outcome {
-                    recorded: Recorded::Failed(failure),
-                    ready: false,
-                };
-            }
+            Ok(facts) => return Recorded::Done(facts),
+            Err(Failure::Refused(failure)) => return Recorded::Failed(failure),
             Err(Failure::Store(error)) => {
                 tracing::warn!(node_id = %subject.node_id, error = %Chain(&error), "a node's report is not stored");
                 if !error.is_transient() {
@@ -112,13 +98,10 @@ async fn repeat(core: &Core, subject: &Subject, report: &Report<'_>) -> Outcome 
             }
         }
     }
-    Outcome {
-        recorded: Recorded::Failed(RecordFailure::Storage),
-        ready: false,
-    }
+    Recorded::Failed(RecordFailure::Storage)
 }
 
-async fn store(core: &Core, subject: &Subject, report: &Report<'_>) -> Result<(), Failure> {
+async fn store(core: &Core, subject: &Subject, report: &Report<'_>) -> Result<Option<Facts>, Failure> {
     let health = report.health();
     let hello = matches!(report, Report::Hello(_));
     let mut with_deployment = hello;
@@ -132,14 +115,20 @@ async fn store(core: &Core, subject: &Subject, report: &Report<'_>) -> Result<()
             .await?
             .filter(|row| row.retired_at.is_none() && row.credential_digest.matches(&subject.credential))
             .ok_or(Failure::Refused(RecordFailure::Credential))?;
-        if before.limits == NodeLimits::RecommendedPending && measured(&before, health) && !with_deployment {
-            // The recommendation needs the target, whose lock comes before the node's.
+        let managing = match report {
+            Report::Hello(presence) => presence.managing,
+            Report::Heartbeat(_) => before.generation_management == Some(true),
+        };
+        let recommends = before.limits == NodeLimits::RecommendedPending && measured(&before, health);
+        let promotes = managing && generations::may_move_pin(&before, health);
+        if (recommends || promotes) && !with_deployment {
+            // Both depend on the target, whose lock comes before the node's.
             with_deployment = true;
             continue;
         }
         let stored = stored_health(health);
         let current = if hello {
-            tx.record_hello(subject.node_id, subject.connection_id, false, &stored)
+            tx.record_hello(subject.node_id, subject.connection_id, managing, &stored)
                 .await?
         } else {
             tx.record_heartbeat(subject.node_id, subject.connection_id, &stored)
@@ -148,12 +137,23 @@ async fn store(core: &Core, subject: &Subject, report: &Report<'_>) -> Result<()
         if !current {
             return Err(Failure::Refused(RecordFailure::Epoch));
         }
-        if hello || before.provider_ready != stored.provider_ready || before.diagnostic != stored.diagnostic {
-            tx.save_generation_status(&status(subject, &before, &stored))
-                .await?;
+        if hello {
+            // Core keeps statuses per connection.
+            tx.forget_generation_statuses(subject.node_id, None).await?;
         }
+        let facts = if managing {
+            Some(generations::record(&tx, subject, &before, health, with_deployment).await?)
+        } else {
+            let changed =
+                before.provider_ready != stored.provider_ready || before.diagnostic != stored.diagnostic;
+            if hello || changed {
+                tx.save_generation_status(&status(subject, &before, &stored))
+                    .await?;
+            }
+            None
+        };
         sample(&tx, &before, &stored).await?;
-        if with_deployment && before.limits == NodeLimits::RecommendedPending && measured(&before, health) {
+        if recommends {
             recommend_limits(&tx, &before, &stored).await?;
         }
         let remembered = remember(core, &tx, subject.node_id, hello).await?;
@@ -164,7 +164,7 @@ async fn store(core: &Core, subject: &Subject, report: &Report<'_>) -> Result<()
             (ticket, Some(node), false) => memory.remember_facts(ticket, node),
             (_, None, _) => {}
         }
-        return Ok(());
+        return Ok(facts);
     }
 }
 
@@ -297,6 +297,9 @@ pub(crate) async fn remove(core: &Core, subject: &Subject) -> Result<(), RemoveE
         tx.lock_node(subject.node_id).await?;
         let ticket = core.hub.memory().ticket();
         let cleared = tx.clear_presence(subject.node_id, subject.connection_id).await?;
+        if cleared {
+            tx.forget_generation_statuses(subject.node_id, None).await?;
+        }
         tx.commit().await?;
         if cleared {
             core.hub.memory().disconnected(ticket, subject.node_id);

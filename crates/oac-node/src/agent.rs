@@ -167,6 +167,8 @@ impl Agent {
                 Action::Accepted(connection_id, owner_epoch) => {
                     tracing::info!(%connection_id, %owner_epoch, "connected to Core");
                 }
+                // Of a managing node alone; this one is fixed.
+                Action::Deployment(_) | Action::Granted(..) => {}
                 Action::Close(reason) => self.close(&reason).await,
                 Action::Refresh => self.refresh(),
                 Action::Run(job) => self.start(job),

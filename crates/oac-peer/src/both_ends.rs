@@ -106,6 +106,7 @@ impl World {
                     self.open.push((job.ticket, lane, call, false));
                 }
                 node::Action::Exit(exit) => panic!("nothing ends this node: {exit:?}"),
+                node::Action::Deployment(_) | node::Action::Granted(..) => panic!("this node is fixed"),
             }
         }
     }
@@ -126,6 +127,7 @@ impl World {
                 core::Action::Close(_) => cut = true,
                 core::Action::Free => self.core = None,
                 core::Action::Live | core::Action::RemovePresence(_) => {}
+                core::Action::AnswerRetention(_) => panic!("this node is fixed"),
             }
         }
         if cut {
@@ -219,7 +221,7 @@ impl World {
             }
             2 | 3 => {
                 if let Some(text) = self.to_core.pop_front() {
-                    self.core_takes(core::Event::Message(text.as_bytes()));
+                    self.core_takes(core::Event::Message(text.as_bytes(), wall()));
                 }
             }
             4 | 5 => {

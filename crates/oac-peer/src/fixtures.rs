@@ -2,12 +2,15 @@
 
 use oac_model::{
     AllocationId, ConnectionId, Digest, Generation, NetworkAccess, NodeId, OwnerEpoch, ProviderKind,
-    Reference, RequestId, Secret,
+    Reference, RequestId, Secret, Time,
 };
 use oac_wire::{
     B64, CoreFrame, Nullable,
-    frames::{Arguments, Health, HeartbeatAck, Identity, Request, RequestBody, Welcome},
-    shapes::{Bootstrap, Command, CommandResult, Info, Link, LinkResource, LinkResourceKind},
+    frames::{
+        Arguments, Deployment, Health, HeartbeatAck, Identity, Request, RequestBody, RetentionReference,
+        Welcome,
+    },
+    shapes::{Bootstrap, Command, CommandResult, Info, Link, LinkResource, LinkResourceKind, Sample},
 };
 
 fn uuid(kind: u8, n: u64) -> String {
@@ -62,7 +65,7 @@ pub(crate) fn identity() -> Identity {
 pub(crate) fn health(provider_ready: bool) -> Health {
     Health {
         provider_ready,
-        observed_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        observed_at: wall(),
         active_operations: 0,
         cpu_utilization: Nullable(None),
         total_memory_bytes: Nullable(Some(1 << 30)),
@@ -78,20 +81,63 @@ pub(crate) fn health(provider_ready: bool) -> Health {
     }
 }
 
+pub(crate) fn wall() -> Time {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+/// The digest of generation `n`; the first is the enrolled one's.
+pub(crate) fn digest(n: i64) -> Digest {
+    match n {
+        1 => identity().specification_digest,
+        n => Digest::of(format!("specification {n}").as_str()),
+    }
+}
+
+pub(crate) fn deployment(target: i64, serving: Option<i64>) -> Deployment {
+    Deployment {
+        generation: generation(target),
+        specification_digest: digest(target),
+        serving_generation: Nullable(serving.map(generation)),
+    }
+}
+
+pub(crate) fn asked(n: i64) -> RetentionReference {
+    RetentionReference {
+        generation: generation(n),
+        specification_digest: digest(n),
+    }
+}
+
 pub(crate) fn welcome(connection_id: ConnectionId, owner_epoch: OwnerEpoch) -> String {
+    welcome_with(connection_id, owner_epoch, None)
+}
+
+pub(crate) fn welcome_with(
+    connection_id: ConnectionId,
+    owner_epoch: OwnerEpoch,
+    deployment: Option<Deployment>,
+) -> String {
     let frame = Welcome {
         connection_id,
         owner_epoch,
-        deployment: None,
+        deployment,
     };
     CoreFrame::Welcome(frame).encode().unwrap()
 }
 
 pub(crate) fn ack(connection_id: ConnectionId, owner_epoch: OwnerEpoch) -> String {
+    ack_with(connection_id, owner_epoch, None)
+}
+
+pub(crate) fn ack_with(
+    connection_id: ConnectionId,
+    owner_epoch: OwnerEpoch,
+    deployment: Option<Deployment>,
+) -> String {
     let frame = HeartbeatAck {
         connection_id,
         owner_epoch,
-        deployment: None,
+        deployment,
     };
     CoreFrame::HeartbeatAck(frame).encode().unwrap()
 }
@@ -181,5 +227,19 @@ pub(crate) fn command_result() -> CommandResult {
         stdout_truncated: false,
         stderr_truncated: false,
         exit_code: 0,
+    }
+}
+
+pub(crate) fn sample(observed_at: Time) -> Sample {
+    Sample {
+        observed_at,
+        started_at: Nullable(None),
+        cpu_usage_seconds_total: Nullable(None),
+        cpu_capacity_cores: Nullable(None),
+        cpu_utilization_ratio: None,
+        memory_usage_bytes: Nullable(Some(1)),
+        memory_limit_bytes: Nullable(None),
+        disk_usage_bytes: None,
+        disk_limit_bytes: None,
     }
 }

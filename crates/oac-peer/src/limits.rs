@@ -4,7 +4,7 @@
 pub const DIAL_MILLIS: u64 = 10_000;
 /// Core's wait for hello.
 pub const HELLO_MILLIS: u64 = 15_000;
-/// The node's wait for welcome after its hello.
+/// The node's wait for welcome after its hello, and for its own first report before it.
 pub const WELCOME_MILLIS: u64 = 15_000;
 pub const HEARTBEAT_MILLIS: u64 = 10_000;
 /// Either peer closes after this long without a received byte of a protocol frame.
@@ -24,3 +24,9 @@ pub const PENDING_REQUESTS: usize = 32;
 pub const WAITING_REQUESTS: usize = 32;
 /// Operations whose native work has not ended.
 pub const UNFINISHED_OPERATIONS: usize = 32;
+/// The node's wait for a retention_ack; one exchange is pending at a time.
+pub const RETENTION_MILLIS: u64 = 35_000;
+/// Statuses of one health report, and entries of one retention exchange.
+pub const NAMED_GENERATIONS: usize = 8;
+/// Heartbeats that wait for one recording; they share it, and each gets its acknowledgement.
+pub const HEARTBEATS_OWED: usize = 8;

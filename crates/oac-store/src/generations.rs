@@ -42,6 +42,27 @@ impl Read {
         let rest = format!("WHERE generation = $1 AND {KEPT}");
         self.one(&rest, params![generation]).await
     }
+
+    /// For each of `generations`, in their order, the digest of the kept one and `None` for one that is not. One
+    /// statement judges all of them over target, pins, placements and allocations, so that nothing that commits in
+    /// between falls through.
+    pub async fn kept_digests(&self, generations: &[Generation]) -> Result<Vec<Option<Digest>>, StoreError> {
+        if generations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let places: Vec<_> = (1..=generations.len()).map(|n| format!("${n}")).collect();
+        let sql = format!(
+            "SELECT generation, digest FROM deployment_generations WHERE generation IN ({}) AND {KEPT}",
+            places.join(", ")
+        );
+        let values = generations.iter().flat_map(|generation| params![*generation]);
+        let rows = self.rows(&sql, values.collect()).await?;
+        let mut kept = std::collections::HashMap::new();
+        for row in &rows {
+            kept.insert(row.get::<Generation>("generation")?, row.get::<Digest>("digest")?);
+        }
+        Ok(generations.iter().map(|g| kept.get(g).copied()).collect())
+    }
 }
 
 impl Tx {

@@ -98,6 +98,23 @@ impl Tx {
         .map(drop)
     }
 
+    /// Forgets whatever the node said of its generations, on any connection but `current`.
+    pub async fn forget_generation_statuses(
+        &self,
+        node_id: NodeId,
+        current: Option<ConnectionId>,
+    ) -> Result<(), StoreError> {
+        let sql = "DELETE FROM node_generation_status WHERE node_id = $1";
+        match current {
+            None => self.execute(sql, params![node_id]).await,
+            Some(current) => {
+                let sql = format!("{sql} AND connection_id <> $2");
+                self.execute(&sql, params![node_id, current]).await
+            }
+        }
+        .map(drop)
+    }
+
     /// Adds a sample; one with the same time is kept as it was.
     pub async fn insert_node_sample(&self, sample: &NodeSampleRow) -> Result<(), StoreError> {
         self.insert(sample, "ON CONFLICT (node_id, observed_at) DO NOTHING")

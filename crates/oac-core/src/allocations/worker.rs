@@ -265,10 +265,10 @@ impl Worker {
                 .and_then(cause_from)
                 .filter(|_| state == State::Reserved),
             in_flight: false,
-            node: match connected {
-                Some(c) => Presence::Online {
+            node: match row.node_id.zip(connected) {
+                Some((node, c)) => Presence::Online {
                     connection: c.connection_id,
-                    ready: c.ready,
+                    ready: self.core.hub.is_ready(node, row.deployment_generation),
                 },
                 None => Presence::Offline,
             },

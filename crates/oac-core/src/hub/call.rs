@@ -67,9 +67,7 @@ impl Hub {
         let Some(peer) = self.peer(request.node_id) else {
             return CallOutcome::Unavailable;
         };
-        let fenced =
-            owner.ownership() == Some(peer.ownership) && (!operation.is_mutation() || owner.may_mutate());
-        if !fenced {
+        if request.on.is_some_and(|on| on != peer.connection_id) {
             return CallOutcome::Unavailable;
         }
         let id = RequestId::random();
@@ -81,7 +79,10 @@ impl Hub {
             deadline: peer.deadline(request.wait),
             unsupported_reason,
         };
-        let answer = match peer.send(call) {
+        // Asked while sending is locked: nothing comes between the look at the lease and the frame's place in the queue.
+        let fenced =
+            || owner.ownership() == Some(peer.ownership) && (!operation.is_mutation() || owner.may_mutate());
+        let answer = match peer.send(call, fenced) {
             Ok(answer) => answer,
             Err(unsent) => {
                 tracing::debug!(node_id = %request.node_id, operation = operation.as_str(), %unsent, "not sent");

@@ -41,8 +41,12 @@ use crate::{Core, http::ApiError, task::Kind};
     )
 )]
 pub(super) async fn connect(State(core): State<Arc<Core>>, request: Request) -> Result<Response, ApiError> {
-    let ownership = core.owner.ownership().ok_or_else(ApiError::standby)?;
+    // In this order: a hub that is closed for a lost epoch is noticed by whoever still had that epoch.
     let closing = core.hub.closing.subscribe();
+    let ownership = core.owner.ownership().ok_or_else(ApiError::standby)?;
+    if core.tasks.stopping().is_cancelled() {
+        return Err(ApiError::standby());
+    }
     let (node_id, credential) = presented(&request).ok_or_else(ApiError::invalid_node_credential)?;
     let node = core
         .store
@@ -68,7 +72,7 @@ pub(super) async fn connect(State(core): State<Arc<Core>>, request: Request) -> 
         let Ok(Ok(upgraded)) = tokio::time::timeout(limits::UPGRADE, upgrade).await else {
             return;
         };
-        let meter = Meter::new();
+        let meter = Meter::new(task_core.hub.clock.clone());
         let socket = Socket::new(TokioIo::new(upgraded), meter.clone());
         let socket = WebSocketStream::from_raw_socket(socket, Role::Server, Some(config())).await;
         let opened = connection::Opened {

@@ -4,12 +4,9 @@
 //! beside the loop and come back as events, so that a slow database delays neither answers nor silence.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{
@@ -19,10 +16,10 @@ use futures_util::{
 };
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use oac_model::{ConnectionId, Digest, ProviderKind, RequestId};
+use oac_model::{ConnectionId, Digest, Generation, ProviderKind, RequestId, Time};
 use oac_peer::{
     Moment,
-    core::{Action, Call, CallOutcome, Connection, Event, Registered, Unsent},
+    core::{Action, Call, CallOutcome, Connection, Event, Recorded, Registered, RetentionAnswer, Unsent},
 };
 use oac_store::Ownership;
 use parking_lot::Mutex;
@@ -34,6 +31,7 @@ use tokio_tungstenite::{
 
 use super::{
     Connected,
+    clock::Clock,
     connect::Reservation,
     limits,
     socket::{Meter, Socket},
@@ -56,12 +54,11 @@ pub(super) struct Opened {
 pub(super) struct Peer {
     pub(super) ownership: Ownership,
     pub(super) provider: ProviderKind,
-    connection_id: ConnectionId,
+    pub(super) connection_id: ConnectionId,
     machine: Mutex<Machine>,
-    ready: AtomicBool,
     /// A call changed when the next tick is due.
     called: Notify,
-    started: Instant,
+    clock: Arc<Clock>,
 }
 
 struct Machine {
@@ -75,21 +72,24 @@ impl Peer {
     pub(super) fn connected(&self) -> Connected {
         Connected {
             connection_id: self.connection_id,
-            ready: self.ready.load(Ordering::Relaxed),
         }
     }
 
-    fn now(&self) -> Moment {
-        Moment(self.started.elapsed().as_millis() as u64)
+    pub(super) fn is_ready(&self, generation: Generation) -> bool {
+        self.machine.lock().connection.is_ready(generation)
     }
 
     /// `wait` from now on this connection's clock.
     pub(super) fn deadline(&self, wait: Duration) -> Moment {
-        self.now().plus_millis(wait.as_millis() as u64)
+        self.clock.now().plus_millis(wait.as_millis() as u64)
     }
 
-    /// Sends, or proves that nothing was sent.
-    pub(super) fn send(&self, call: Call) -> Result<oneshot::Receiver<CallOutcome>, Unsent> {
+    /// Sends, or proves that nothing was sent; `fenced` is the last look at whether this Core may.
+    pub(super) fn send(
+        &self,
+        call: Call,
+        fenced: impl FnOnce() -> bool,
+    ) -> Result<oneshot::Receiver<CallOutcome>, Unsent> {
         let id = call.id;
         let (answer, answered) = oneshot::channel();
         {
@@ -104,7 +104,10 @@ impl Peer {
             };
             // A free place first: after the call was numbered its frame must go out.
             let place = outgoing.try_reserve().map_err(|_| Unsent::Full)?;
-            if let Action::Send(text) = connection.call(call, self.now())? {
+            if !fenced() {
+                return Err(Unsent::NotOwner);
+            }
+            if let Action::Send(text) = connection.call(call, self.clock.now())? {
                 place.send(text);
             }
             waiting.insert(id, answer);
@@ -117,9 +120,8 @@ impl Peer {
     pub(super) fn give_up(&self, id: RequestId) {
         let mut machine = self.machine.lock();
         if machine.waiting.remove(&id).is_some() {
-            let now = self.now();
-            // Giving up asks for no action.
-            machine.connection.apply(Event::GaveUp(id), now);
+            // Giving up asks for no action; what is due meanwhile the loop is woken for.
+            machine.connection.give_up(id);
         }
     }
 }
@@ -135,8 +137,9 @@ enum Happened {
 
 /// A database action that ended.
 enum Stored {
-    Presence(presence::Outcome),
-    Health(presence::Outcome),
+    Presence(Recorded),
+    Health(Recorded),
+    Retention(RetentionAnswer),
     Removed,
     /// Given up, because the epoch is lost.
     Forbidden,
@@ -162,11 +165,11 @@ pub(super) async fn run(
         ownership,
         mut closing,
     } = opened;
-    let started = meter.started();
+    let clock = core.hub.clock.clone();
     let (node_id, provider) = (registered.node_id, registered.provider);
     let (outgoing, queued) = mpsc::channel(limits::OUTGOING);
     let epoch = ownership.epoch;
-    let connection = Connection::open(registered, connection_id, epoch, Moment(0));
+    let connection = Connection::open(registered, connection_id, epoch, clock.now());
     let peer = Arc::new(Peer {
         ownership,
         provider,
@@ -176,12 +179,11 @@ pub(super) async fn run(
             waiting: HashMap::new(),
             outgoing: Some(outgoing),
         }),
-        ready: AtomicBool::new(false),
         called: Notify::new(),
-        started,
+        clock: clock.clone(),
     });
     let (sink, reader) = socket.split();
-    let writer = write(sink, queued, meter.clone()).boxed();
+    let writer = write(sink, queued, meter.clone(), clock.clone()).boxed();
     let mut wire = Some(Wire { reader, writer });
     let mut stored: FuturesUnordered<BoxFuture<'static, Stored>> = FuturesUnordered::new();
     let mut held = Some(held);
@@ -198,7 +200,7 @@ pub(super) async fn run(
         let happened = tokio::select! {
             received = next(&mut wire) => received,
             Some(stored) = stored.next() => Happened::Stored(stored),
-            () = until(started, wakeup) => Happened::Woken,
+            () = clock.until(wakeup) => Happened::Woken,
             () = peer.called.notified() => Happened::Woken,
             changed = closing.changed(), if !asked_to_close => {
                 asked_to_close = true;
@@ -211,63 +213,56 @@ pub(super) async fn run(
                 Happened::Closing
             }
         };
-        let now = peer.now();
+        let now = clock.now();
         let mut machine = peer.machine.lock();
-        let mut actions = Vec::new();
-        match happened {
-            Happened::Received(
-                None | Some(Err(WebSocketError::ConnectionClosed | WebSocketError::Io(_))),
-            ) => {
-                actions.extend(machine.connection.apply(Event::Lost, now));
-            }
+        let mut actions = VecDeque::new();
+        let event = match happened {
             Happened::Received(Some(Ok(Message::Text(text)))) => {
-                actions.extend(machine.connection.apply(Event::Message(text.as_bytes()), now));
+                let event = Event::Message(text.as_bytes(), wall());
+                actions.extend(machine.connection.apply(event, now));
+                None
             }
-            Happened::Received(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {}
-            Happened::Received(Some(Ok(Message::Close(_)))) => {
-                actions.extend(machine.connection.apply(Event::Lost, now));
-            }
+            Happened::Received(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => None,
+            Happened::Received(
+                None
+                | Some(Ok(Message::Close(_)))
+                | Some(Err(WebSocketError::ConnectionClosed | WebSocketError::Io(_))),
+            )
+            | Happened::WriteEnded => Some(Event::Lost),
             Happened::Received(Some(Ok(Message::Binary(_) | Message::Frame(_)) | Err(_))) => {
-                actions.extend(machine.connection.apply(Event::Unreadable, now));
+                Some(Event::Unreadable)
             }
-            Happened::WriteEnded => actions.extend(machine.connection.apply(Event::Lost, now)),
             Happened::Woken => {
                 // Pieces of a frame that is still arriving are signs of life at the moment they came.
-                let received = Moment(meter.received_at());
-                actions.extend(machine.connection.apply(Event::Bytes(received), now));
-                actions.extend(machine.connection.apply(Event::Tick, now));
+                let received = Event::Bytes(meter.received_at());
+                actions.extend(machine.connection.apply(received, now));
+                Some(Event::Tick)
             }
             Happened::Closing => {
                 let owns = core.owner.ownership() == Some(ownership);
-                let event = if owns { Event::Stop } else { Event::EpochLost };
-                actions.extend(machine.connection.apply(event, now));
+                Some(if owns { Event::Stop } else { Event::EpochLost })
             }
-            Happened::Stored(done) => {
-                let event = match done {
-                    Stored::Presence(outcome) => {
-                        peer.note(&outcome);
-                        Event::PresenceRecorded(outcome.recorded)
-                    }
-                    Stored::Health(outcome) => {
-                        peer.note(&outcome);
-                        Event::HealthRecorded(outcome.recorded)
-                    }
-                    Stored::Removed => Event::PresenceRemoved,
-                    Stored::Forbidden => Event::EpochLost,
-                };
-                actions.extend(machine.connection.apply(event, now));
-            }
+            Happened::Stored(done) => Some(match done {
+                Stored::Presence(recorded) => Event::PresenceRecorded(recorded),
+                Stored::Health(recorded) => Event::HealthRecorded(recorded),
+                Stored::Retention(answer) => Event::RetentionAnswered(answer),
+                Stored::Removed => Event::PresenceRemoved,
+                Stored::Forbidden => Event::EpochLost,
+            }),
+        };
+        if let Some(event) = event {
+            actions.extend(machine.connection.apply(event, now));
         }
-        for action in actions {
+        while let Some(action) = actions.pop_front() {
             match action {
                 Action::Send(text) => {
-                    // Never full: requests and acknowledgements together have their places.
                     let sent = machine
                         .outgoing
                         .as_ref()
                         .is_some_and(|out| out.try_send(text).is_ok());
-                    if !sent {
-                        tracing::debug!(%node_id, "a frame found no place");
+                    if !sent && machine.outgoing.is_some() {
+                        // The node takes nothing: a frame that finds no place is a write that failed.
+                        actions.extend(machine.connection.apply(Event::Lost, now));
                     }
                 }
                 Action::Live => {
@@ -302,6 +297,15 @@ pub(super) async fn run(
                             .boxed(),
                     );
                 }
+                Action::AnswerRetention(asked) => {
+                    let (core, subject) = (core.clone(), subject.clone());
+                    stored.push(
+                        async move {
+                            Stored::Retention(presence::answer_retention(&core, &subject, &asked).await)
+                        }
+                        .boxed(),
+                    );
+                }
                 Action::RemovePresence(_) => {
                     let (core, subject) = (core.clone(), subject.clone());
                     stored.push(remove(core, subject).boxed());
@@ -312,10 +316,12 @@ pub(super) async fn run(
     }
 }
 
-impl Peer {
-    fn note(&self, outcome: &presence::Outcome) {
-        self.ready.store(outcome.ready, Ordering::Relaxed);
-    }
+/// Core's wall clock.
+fn wall() -> Time {
+    let millis = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64);
+    Time::from_millis(millis).unwrap_or_else(|| unreachable!("the clock is between 1970 and 9999"))
 }
 
 async fn next(wire: &mut Option<Wire>) -> Happened {
@@ -328,26 +334,26 @@ async fn next(wire: &mut Option<Wire>) -> Happened {
     }
 }
 
-async fn until(started: Instant, moment: Option<Moment>) {
-    match moment {
-        Some(Moment(millis)) => {
-            tokio::time::sleep_until((started + Duration::from_millis(millis)).into()).await;
-        }
-        None => std::future::pending().await,
-    }
-}
-
 /// Writes what is queued; ends when nothing more will be, a write fails, or one makes no progress for 10 s.
-async fn write(mut sink: SplitSink<Stream, Message>, mut queued: mpsc::Receiver<String>, meter: Arc<Meter>) {
+async fn write(
+    mut sink: SplitSink<Stream, Message>,
+    mut queued: mpsc::Receiver<String>,
+    meter: Arc<Meter>,
+    clock: Arc<Clock>,
+) {
     while let Some(text) = queued.recv().await {
         let mut sending = std::pin::pin!(sink.send(Message::Text(Utf8Bytes::from(text))));
         loop {
-            let patience = limits::WRITE_PROGRESS.saturating_sub(meter.stalled_for());
-            match tokio::time::timeout(patience, &mut sending).await {
-                Ok(Ok(())) => break,
-                Ok(Err(_)) => return,
-                Err(_) if meter.stalled_for() >= limits::WRITE_PROGRESS => return,
-                Err(_) => {}
+            tokio::select! {
+                sent = &mut sending => match sent {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = clock.until(Some(meter.patience())) => {
+                    if meter.stalled_for() >= limits::WRITE_PROGRESS {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -10,42 +10,48 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use oac_peer::stream::FrameBytes;
+use oac_peer::{Moment, stream::FrameBytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{clock::Clock, limits::WRITE_PROGRESS};
 
 /// What passed through one [`Socket`]; read by the connection's watchdog.
 pub(super) struct Meter {
-    started: Instant,
+    clock: Arc<Clock>,
     received: AtomicU64,
     written: AtomicU64,
     waiting: AtomicBool,
 }
 
 impl Meter {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(clock: Arc<Clock>) -> Arc<Self> {
         Arc::new(Self {
-            started: Instant::now(),
-            received: AtomicU64::new(0),
+            received: AtomicU64::new(clock.now().0),
             written: AtomicU64::new(0),
             waiting: AtomicBool::new(false),
+            clock,
         })
     }
 
     fn now(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        self.clock.now().0
     }
 
-    /// The zero of this connection's clock.
-    pub(super) fn started(&self) -> Instant {
-        self.started
+    /// When the last byte of a protocol frame arrived.
+    pub(super) fn received_at(&self) -> Moment {
+        Moment(self.received.load(Ordering::Relaxed))
     }
 
-    /// When the last byte of a protocol frame arrived, in milliseconds since `started`.
-    pub(super) fn received_at(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
+    /// When a write that moves nothing more has lasted too long; while nothing waits to be taken, that long from now.
+    pub(super) fn patience(&self) -> Moment {
+        let since = match self.waiting.load(Ordering::Relaxed) {
+            true => Moment(self.written.load(Ordering::Relaxed)),
+            false => self.clock.now(),
+        };
+        since.plus_millis(WRITE_PROGRESS.as_millis() as u64)
     }
 
     /// Since bytes were last taken, while some wait to be.
@@ -148,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn no_first_message_over_32_kib_is_read_and_a_later_one_is() {
         let (mut node, core) = tokio::io::duplex(1 << 20);
-        let mut socket = Socket::new(core, Meter::new());
+        let mut socket = Socket::new(core, Meter::new(Arc::default()));
         node.write_all(&text(32 * 1024)).await.unwrap();
         let mut taken = vec![0; text(32 * 1024).len()];
         socket.read_exact(&mut taken).await.unwrap();
@@ -156,16 +162,16 @@ mod tests {
         socket.read_exact(&mut vec![0; text(60_000).len()]).await.unwrap();
 
         let (mut node, core) = tokio::io::duplex(1 << 20);
-        let mut socket = Socket::new(core, Meter::new());
+        let mut socket = Socket::new(core, Meter::new(Arc::default()));
         node.write_all(&text(32 * 1024 + 1)[..8]).await.unwrap();
         assert!(socket.read_exact(&mut [0; 8]).await.is_err());
     }
 
     // inv: INV-P21
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_ping_is_no_sign_of_life_and_one_byte_of_a_frame_is() {
         let (mut node, core) = tokio::io::duplex(1024);
-        let meter = Meter::new();
+        let meter = Meter::new(Arc::default());
         let mut socket = Socket::new(core, meter.clone());
         let stamp = |meter: &Meter| meter.received.load(Ordering::Relaxed);
         meter.received.store(u64::MAX, Ordering::Relaxed);
@@ -180,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_nobody_takes_is_seen_as_stalled_until_it_is_taken() {
         let (mut node, core) = tokio::io::duplex(8);
-        let meter = Meter::new();
+        let meter = Meter::new(Arc::default());
         let mut socket = Socket::new(core, meter.clone());
         let mut write = std::pin::pin!(socket.write_all(&[0; 16]));
         assert!(futures_util::poll!(&mut write).is_pending());

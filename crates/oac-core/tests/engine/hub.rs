@@ -214,7 +214,7 @@ async fn presence(on: On) {
         (row.total_memory_bytes, row.effective_cpu_cores),
         (Some(16 << 30), Some(8.0))
     );
-    assert!(core.core().hub.connected(node.id()).unwrap().ready);
+    assert!(core.core().hub.is_ready(node.id(), row.enrolled_generation));
 
     let sick = oac_wire::frames::Health {
         diagnostic: Some(oac_wire::frames::Token("made_up_code".to_owned())),

@@ -1,16 +1,17 @@
 use std::collections::BTreeMap;
 
-use oac_model::{ConnectionId, Generation, OwnerEpoch, Reference, RequestId};
+use oac_model::{ConnectionId, OwnerEpoch, Reference, RequestId, Time};
 use oac_wire::{
     CoreFrame,
-    frames::{Arguments, Request, RequestBody, Response},
+    frames::{Request, RequestBody, Response},
     shapes::Operation,
 };
 
-use super::{Action, Call, CallOutcome, Uncertain, Unsent, read_answer};
+use super::{Action, Call, CallOutcome, Uncertain, Unsent, live::Readiness, read_answer};
 use crate::{
     Moment,
     limits::{BUDGET_MILLIS, PENDING_REQUESTS},
+    readiness::needs_ready_generation,
 };
 
 /// The requests of one connection that have no answer yet, those whose caller gave up included (INV-P12).
@@ -30,19 +31,17 @@ struct Pending {
 }
 
 /// What sending depends on beside the call itself.
-pub(super) struct Sender {
+pub(super) struct Sender<'a> {
     pub(super) connection_id: ConnectionId,
     pub(super) owner_epoch: OwnerEpoch,
-    /// The enrolled one, the only one a fixed node serves.
-    pub(super) generation: Generation,
-    pub(super) ready: bool,
+    pub(super) readiness: &'a Readiness,
 }
 
 impl Calls {
     /// Takes the next sequence and puts the call into a frame, or refuses it unsent.
-    pub(super) fn send(&mut self, sender: &Sender, call: Call, now: Moment) -> Result<String, Unsent> {
+    pub(super) fn send(&mut self, sender: &Sender<'_>, call: Call, now: Moment) -> Result<String, Unsent> {
         let operation = call.arguments.operation();
-        if call.generation != sender.generation {
+        if !sender.readiness.is_served(call.generation) {
             return Err(Unsent::Generation);
         }
         if self.pending.len() >= PENDING_REQUESTS {
@@ -57,7 +56,7 @@ impl Calls {
         {
             return Err(Unsent::MutationOutstanding);
         }
-        if needs_readiness(&call.arguments) && !sender.ready {
+        if needs_ready_generation(&call.arguments) && !sender.readiness.is_ready(call.generation) {
             return Err(Unsent::NotReady);
         }
         let budget = call.deadline.millis_since(now).min(*BUDGET_MILLIS.end());
@@ -95,7 +94,7 @@ impl Calls {
     }
 
     /// A response whose id is not pending is ignored, one whose caller is gone is dropped.
-    pub(super) fn answer(&mut self, response: Response, actions: &mut Vec<Action>) {
+    pub(super) fn answer(&mut self, response: Response, wall: Time, actions: &mut Vec<Action>) {
         let id = response.id;
         if let Some(pending) = self.pending.remove(&id)
             && pending.deadline.is_some()
@@ -105,6 +104,7 @@ impl Calls {
                 &pending.reference,
                 pending.unsupported_reason,
                 response,
+                wall,
             );
             actions.push(Action::Resolve(id, CallOutcome::Answered(outcome)));
         }
@@ -142,13 +142,5 @@ impl Calls {
 
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.pending.values().filter_map(|p| p.deadline).min()
-    }
-}
-
-fn needs_readiness(arguments: &Arguments) -> bool {
-    match arguments {
-        Arguments::Create(_) => true,
-        Arguments::Resume(resume) => !resume.reconcile_only,
-        _ => false,
     }
 }

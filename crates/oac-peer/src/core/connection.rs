@@ -1,12 +1,13 @@
-use oac_model::{ConnectionId, OwnerEpoch};
+use oac_model::{ConnectionId, Generation, OwnerEpoch, RequestId};
 use oac_wire::{
     CoreFrame, NodeFrame,
-    frames::{FrameError, Health, Heartbeat, HeartbeatAck, Hello, Welcome},
+    frames::{Hello, Welcome},
 };
 
 use super::{
     Action, Call, CloseReason, Event, Presence, Recorded, Registered, Unsent,
     calls::{Calls, Sender},
+    live::{Live, Report, claims_readiness},
 };
 use crate::{
     Moment,
@@ -24,25 +25,27 @@ use crate::{
 /// | Live | heartbeat | Live | RecordHealth |
 /// | Live | HealthRecorded(Done) | Live | Send heartbeat_ack |
 /// | Live | response | Live | Resolve |
+/// | Live | retention of a managing node | Live | AnswerRetention |
+/// | Live | RetentionAnswered(Done) | Live | Send retention_ack |
 /// | Live | any condition of section 12 | Closing | Resolve all as uncertain, Close, RemovePresence |
 /// | Closing | PresenceRecorded (late) | Closing | RemovePresence |
 /// | Closing | PresenceRemoved, or 5 s | Freed | Free |
 /// | Opening, Live, Closing | EpochLost | Freed | Close, Free; nothing is written any more |
 /// | Freed | PresenceRecorded (late) | Freed | RemovePresence |
 ///
-/// A connection that never had its presence recorded passes through Closing at once. `GaveUp` and the callers'
-/// deadlines move no state. Every other pair is ignored.
+/// A connection that never had its presence recorded passes through Closing at once. Callers that give
+/// up, and their deadlines, move no state. Every other pair is ignored.
 #[derive(Debug)]
 pub struct Connection {
-    state: State,
-    registered: Registered,
-    connection_id: ConnectionId,
-    owner_epoch: OwnerEpoch,
-    calls: Calls,
+    pub(super) state: State,
+    pub(super) registered: Registered,
+    pub(super) connection_id: ConnectionId,
+    pub(super) owner_epoch: OwnerEpoch,
+    pub(super) calls: Calls,
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     /// Until hello, which is due 15 s after `since`.
     AwaitingHello {
         since: Moment,
@@ -50,7 +53,8 @@ enum State {
     /// Presence is being recorded.
     Recording {
         heard: Moment,
-        ready: bool,
+        managing: bool,
+        report: Report,
     },
     Live(Live),
     Closing {
@@ -63,19 +67,8 @@ enum State {
     },
 }
 
-#[derive(Debug)]
-struct Live {
-    heard: Moment,
-    /// `provider_ready` of the latest recorded report.
-    ready: bool,
-    /// `provider_ready` of the report being recorded.
-    recording: Option<bool>,
-    /// The newest report that arrived meanwhile.
-    next: Option<Box<Health>>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removal {
+pub(super) enum Removal {
     /// Recording presence has not answered; a removal now could run before it.
     AfterRecording,
     Asked,
@@ -143,6 +136,16 @@ impl Connection {
         of_state.into_iter().chain(self.calls.next_deadline()).min()
     }
 
+    /// Whether what is last recorded says that the node is ready for this generation.
+    pub fn is_ready(&self, generation: Generation) -> bool {
+        matches!(&self.state, State::Live(live) if live.readiness.is_ready(generation))
+    }
+
+    /// The caller of this request waits no longer; the request stays pending. No action follows, so none can be lost.
+    pub fn give_up(&mut self, id: RequestId) {
+        self.calls.give_up(id);
+    }
+
     /// Sends one request. The frame goes out before any later action, in the order of the sequences.
     pub fn call(&mut self, call: Call, now: Moment) -> Result<Action, Unsent> {
         let State::Live(live) = &self.state else {
@@ -151,8 +154,7 @@ impl Connection {
         let sender = Sender {
             connection_id: self.connection_id,
             owner_epoch: self.owner_epoch,
-            generation: self.registered.deployment_generation,
-            ready: live.ready,
+            readiness: &live.readiness,
         };
         self.calls.send(&sender, call, now).map(Action::Send)
     }
@@ -162,7 +164,6 @@ impl Connection {
         let mut actions = Vec::new();
         self.calls.expire(now, &mut actions);
         match (&mut self.state, event) {
-            (_, Event::GaveUp(id)) => self.calls.give_up(id),
             (State::Freed { removal }, Event::PresenceRecorded(_)) if *removal == Removal::AfterRecording => {
                 *removal = Removal::Asked;
                 actions.push(Action::RemovePresence(self.connection_id));
@@ -203,32 +204,38 @@ impl Connection {
             }
             (State::Recording { heard, .. }, Event::Bytes(at)) => *heard = (*heard).max(at.min(now)),
             (State::Live(live), Event::Bytes(at)) => live.heard = live.heard.max(at.min(now)),
-            (State::AwaitingHello { .. }, Event::Message(text)) => match self.hello(text) {
+            (State::AwaitingHello { .. }, Event::Message(text, _)) => match self.hello(text) {
                 Ok(presence) => {
                     self.state = State::Recording {
                         heard: now,
-                        ready: presence.health.provider_ready,
+                        managing: presence.managing,
+                        report: Report::of(&presence.health),
                     };
                     actions.push(Action::RecordPresence(presence));
                 }
                 Err(reason) => self.close(reason, now, &mut actions),
             },
             // The node waits for welcome before it says more.
-            (State::Recording { .. }, Event::Message(_)) => {
+            (State::Recording { .. }, Event::Message(..)) => {
                 self.close(CloseReason::UnexpectedFrame, now, &mut actions);
             }
-            (State::Recording { ready, .. }, Event::PresenceRecorded(recorded)) => {
-                let ready = *ready;
-                self.presence_recorded(recorded, ready, now, &mut actions);
+            (State::Recording { managing, report, .. }, Event::PresenceRecorded(recorded)) => {
+                let (managing, report) = (*managing, std::mem::take(report));
+                self.presence_recorded(recorded, managing, &report, now, &mut actions);
             }
-            (State::Live(live), Event::Message(text)) => {
+            (State::Live(live), Event::Message(text, wall)) => {
                 live.heard = now;
-                if let Err(reason) = self.message(text, &mut actions) {
+                if let Err(reason) = self.message(text, wall, &mut actions) {
                     self.close(reason, now, &mut actions);
                 }
             }
             (State::Live(_), Event::HealthRecorded(recorded)) => {
                 if let Err(reason) = self.health_recorded(recorded, &mut actions) {
+                    self.close(reason, now, &mut actions);
+                }
+            }
+            (State::Live(_), Event::RetentionAnswered(answer)) => {
+                if let Err(reason) = self.retention_answered(answer, &mut actions) {
                     self.close(reason, now, &mut actions);
                 }
             }
@@ -261,9 +268,10 @@ impl Connection {
         let managing = generation_management == Some(true);
         if !same {
             Err(CloseReason::Identity)
-        } else if managing || r.managing {
-            // Also a node known to be managing whose hello no longer says so.
+        } else if r.managing && !managing {
             Err(CloseReason::Management)
+        } else if managing && claims_readiness(&health) {
+            Err(CloseReason::ManagedReadiness)
         } else {
             Ok(Box::new(Presence {
                 connection_id: self.connection_id,
@@ -275,17 +283,22 @@ impl Connection {
         }
     }
 
-    fn presence_recorded(&mut self, recorded: Recorded, ready: bool, now: Moment, actions: &mut Vec<Action>) {
+    fn presence_recorded(
+        &mut self,
+        recorded: Recorded,
+        managing: bool,
+        report: &Report,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let enrolled = self.registered.deployment_generation;
+        let mut live = Live::new(managing, enrolled, now);
+        let noted = live.note(report, recorded);
         // Whatever the answer, presence may have been written: from here on it has to be removed.
-        self.state = State::Live(Live {
-            heard: now,
-            ready,
-            recording: None,
-            next: None,
-        });
-        let deployment = match recorded {
-            Recorded::Done(deployment) => deployment,
-            Recorded::Failed(failure) => return self.close(CloseReason::Presence(failure), now, actions),
+        self.state = State::Live(live);
+        let deployment = match noted {
+            Ok(deployment) => deployment,
+            Err(failure) => return self.close(CloseReason::Presence(failure), now, actions),
         };
         let welcome = CoreFrame::Welcome(Welcome {
             connection_id: self.connection_id,
@@ -296,70 +309,6 @@ impl Connection {
             Ok(text) => actions.extend([Action::Send(text), Action::Live]),
             Err(error) => self.close(CloseReason::OwnFrame(error), now, actions),
         }
-    }
-
-    fn message(&mut self, text: &[u8], actions: &mut Vec<Action>) -> Result<(), CloseReason> {
-        match NodeFrame::decode(text).map_err(CloseReason::InvalidFrame)? {
-            NodeFrame::Heartbeat(heartbeat) => {
-                let Heartbeat {
-                    connection_id,
-                    owner_epoch,
-                    health,
-                } = *heartbeat;
-                if connection_id != self.connection_id {
-                    return Err(CloseReason::ConnectionId);
-                }
-                if owner_epoch != self.owner_epoch {
-                    return Err(CloseReason::OwnerEpoch);
-                }
-                if health.generations.is_some() {
-                    return Err(CloseReason::Generations);
-                }
-                if let State::Live(live) = &mut self.state {
-                    if live.recording.is_some() {
-                        live.next = Some(Box::new(health));
-                    } else {
-                        live.recording = Some(health.provider_ready);
-                        actions.push(Action::RecordHealth(Box::new(health)));
-                    }
-                }
-                Ok(())
-            }
-            NodeFrame::Response(response) if response.connection_id != self.connection_id => {
-                Err(CloseReason::ConnectionId)
-            }
-            NodeFrame::Response(response) => {
-                self.calls.answer(*response, actions);
-                Ok(())
-            }
-            NodeFrame::Retention(_) => Err(CloseReason::Retention),
-            NodeFrame::Hello(_) => Err(CloseReason::UnexpectedFrame),
-        }
-    }
-
-    fn health_recorded(&mut self, recorded: Recorded, actions: &mut Vec<Action>) -> Result<(), CloseReason> {
-        let State::Live(live) = &mut self.state else {
-            return Ok(());
-        };
-        let Some(ready) = live.recording.take() else {
-            return Ok(());
-        };
-        let deployment = match recorded {
-            Recorded::Done(deployment) => deployment,
-            Recorded::Failed(failure) => return Err(CloseReason::Health(failure)),
-        };
-        live.ready = ready;
-        if let Some(health) = live.next.take() {
-            live.recording = Some(health.provider_ready);
-            actions.push(Action::RecordHealth(health));
-        }
-        let ack = CoreFrame::HeartbeatAck(HeartbeatAck {
-            connection_id: self.connection_id,
-            owner_epoch: self.owner_epoch,
-            deployment,
-        });
-        actions.push(Action::Send(ack.encode().map_err(CloseReason::OwnFrame)?));
-        Ok(())
     }
 
     fn close(&mut self, reason: CloseReason, now: Moment, actions: &mut Vec<Action>) {
@@ -391,11 +340,5 @@ impl Connection {
             removal: Removal::Over,
         };
         actions.push(Action::Free);
-    }
-}
-
-impl From<FrameError> for CloseReason {
-    fn from(error: FrameError) -> Self {
-        Self::InvalidFrame(error)
     }
 }

@@ -2,20 +2,23 @@
 //! reads answers as the protocol does. Nothing that was sent and not answered is ever called absent.
 //!
 //! One [`Connection`] exists per accepted dial, from the reservation of its identity (after checks 1 to 6 of
-//! protocol.md section 4, which belong to the HTTP edge) until the reservation is freed. Fixed nodes only: a hello with
-//! `generation_management` is refused.
+//! protocol.md section 4, which belong to the HTTP edge) until the reservation is freed. What only the database knows
+//! (which generations are kept, whether the credential still opens anything) is asked for with an action and judged
+//! when its answer comes back as an event.
 
 mod answer;
 mod calls;
 mod connection;
+mod live;
 mod reservations;
 #[cfg(test)]
 mod tests;
 
 use oac_model::{
     ConnectionId, Digest, Generation, InstallationId, NodeId, OwnerEpoch, ProviderKind, Reference, RequestId,
+    Time,
 };
-use oac_wire::frames::{Arguments, Deployment, FrameError, Health, Identity};
+use oac_wire::frames::{Arguments, Deployment, FrameError, Health, Identity, RetentionReference};
 
 pub use answer::read_answer;
 pub use connection::{Connection, StateName};
@@ -46,7 +49,8 @@ pub enum Event<'a> {
     /// A byte of a protocol frame arrived then, perhaps some time ago (see [`crate::stream`]). A shell that sees
     /// whole messages only need not send it: `Message` counts by itself.
     Bytes(Moment),
-    Message(&'a [u8]),
+    /// With Core's wall clock, which no telemetry is ahead of.
+    Message(&'a [u8], Time),
     /// A binary message, or one over the read limit.
     Unreadable,
     /// The socket ended, or a write failed or made no progress for 10 s.
@@ -55,21 +59,40 @@ pub enum Event<'a> {
     PresenceRecorded(Recorded),
     /// Answer to [`Action::RecordHealth`].
     HealthRecorded(Recorded),
+    /// Answer to [`Action::AnswerRetention`].
+    RetentionAnswered(RetentionAnswer),
     /// Answer to [`Action::RemovePresence`], after as many attempts as it took.
     PresenceRemoved,
     /// Core no longer owns the epoch: nothing may be written for this connection any more.
     EpochLost,
     /// Core is stopping and still owns the epoch.
     Stop,
-    /// The caller of this request waits no longer.
-    GaveUp(RequestId),
 }
 
 /// What recording gave; a failure closes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
-    /// Committed; with the deployment facts of that transaction for a managing node, `None` for a fixed one.
-    Done(Option<Deployment>),
+    /// Committed; with the facts of that transaction for a managing node, `None` for a fixed one.
+    Done(Option<Facts>),
+    Failed(RecordFailure),
+}
+
+/// What a managing node is told, and what became of what it said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub deployment: Deployment,
+    /// Reported generations that Core does not keep; what was said of them counts for nothing.
+    pub ignored: Vec<Generation>,
+}
+
+/// What Core's rows say about the generations of one retention request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RetentionAnswer {
+    /// One answer for each entry, in its order.
+    Done {
+        keep: Vec<bool>,
+        deployment: Deployment,
+    },
     Failed(RecordFailure),
 }
 
@@ -81,8 +104,10 @@ pub enum RecordFailure {
     Credential,
     #[error("the owner epoch is lost")]
     Epoch,
-    #[error("a reported generation has another digest than Core keeps")]
+    #[error("a named generation has another digest than Core keeps")]
     Digest,
+    #[error("nothing is deployed")]
+    NotDeployed,
 }
 
 /// What the hub must do, in this order.
@@ -95,6 +120,9 @@ pub enum Action {
     Live,
     /// Authenticate the credential again, confirm the epoch, record; answer with `HealthRecorded`.
     RecordHealth(Box<Health>),
+    /// Decide in one statement which of these are kept, and forget what the node said of the others; answer with
+    /// `RetentionAnswered`.
+    AnswerRetention(Vec<RetentionReference>),
     /// Tell the caller, who still waits.
     Resolve(RequestId, CallOutcome),
     /// Drop the socket and log why.
@@ -134,13 +162,15 @@ pub struct Call {
 pub enum Unsent {
     #[error("the node is not connected")]
     NotConnected,
-    #[error("32 requests are pending at the node")]
+    #[error("this Core no longer owns the epoch of the connection, or too little of its lease is left")]
+    NotOwner,
+    #[error("32 requests of the connection are pending")]
     Full,
     #[error("a lifecycle mutation of the allocation is outstanding")]
     MutationOutstanding,
     #[error("the node does not serve the generation")]
     Generation,
-    #[error("the node's provider is not ready")]
+    #[error("the generation is not ready at the node")]
     NotReady,
     #[error("less than 1 ms is left of the deadline")]
     NoTime,
@@ -173,10 +203,12 @@ pub enum CloseReason {
     NotHello,
     #[error("the hello's identity is not the authenticated node's")]
     Identity,
-    #[error("generation management is not offered by this Core")]
+    #[error("a node known to manage generations no longer says so")]
     Management,
     #[error("generations reported by a fixed node")]
     Generations,
+    #[error("readiness of its own reported by a managing node")]
+    ManagedReadiness,
     #[error("presence could not be recorded")]
     Presence(#[source] RecordFailure),
     #[error("health could not be recorded")]
@@ -193,11 +225,17 @@ pub enum CloseReason {
     OwnerEpoch,
     #[error("a retention frame from a fixed node")]
     Retention,
+    #[error("a retention sequence that is not the next")]
+    RetentionSequence,
+    #[error("a retention request while another has no answer yet")]
+    RetentionPending,
+    #[error("a retention request could not be answered")]
+    RetentionAnswer(#[source] RecordFailure),
     #[error("35 s of silence")]
     Silence,
     #[error("the connection was lost")]
     Lost,
-    #[error("a frame of Core's own could not be written")]
+    #[error("a frame of Core's own could not be made")]
     OwnFrame(#[source] FrameError),
     #[error("the owner epoch is lost")]
     EpochLost,

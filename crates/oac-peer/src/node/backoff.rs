@@ -1,39 +1,31 @@
-use crate::limits::{BACKOFF_FIRST_MILLIS, BACKOFF_LAST_MILLIS, BACKOFF_RESET_MILLIS};
+use crate::{
+    limits::{BACKOFF_FIRST_MILLIS, BACKOFF_LAST_MILLIS, BACKOFF_RESET_MILLIS},
+    random::Random,
+};
 
 /// Delays between dials: the base doubles from 1 s to 30 s, the delay is uniform in [base/2, base], and an attempt
 /// that lasted 30 s starts over (protocol.md section 5).
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     base_millis: u64,
-    random: u64,
 }
 
 impl Backoff {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             base_millis: BACKOFF_FIRST_MILLIS,
-            random: seed,
         }
     }
 
     /// The delay after an attempt that lasted `lasted_millis`.
-    pub(super) fn delay_millis(&mut self, lasted_millis: u64) -> u64 {
+    pub(super) fn delay_millis(&mut self, lasted_millis: u64, random: &mut Random) -> u64 {
         if lasted_millis >= BACKOFF_RESET_MILLIS {
             self.base_millis = BACKOFF_FIRST_MILLIS;
         }
         let half = self.base_millis / 2;
-        let delay = half + self.next_random() % (self.base_millis - half + 1);
+        let delay = half + random.next() % (self.base_millis - half + 1);
         self.base_millis = (self.base_millis * 2).min(BACKOFF_LAST_MILLIS);
         delay
-    }
-
-    /// splitmix64: jitter needs spread, not secrecy.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 
@@ -47,20 +39,21 @@ mod tests {
         // req: P-017
         #[test]
         fn delays_are_jittered_within_a_doubling_bounded_base(seed: u64) {
-            let mut backoff = Backoff::new(seed);
+            let (mut backoff, mut random) = (Backoff::new(), Random::new(seed));
             for base in [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
-                let delay = backoff.delay_millis(29_999);
+                let delay = backoff.delay_millis(29_999, &mut random);
                 prop_assert!((base / 2..=base).contains(&delay), "{delay} for base {base}");
             }
-            let delay = backoff.delay_millis(30_000);
+            let delay = backoff.delay_millis(30_000, &mut random);
             prop_assert!((500..=1_000).contains(&delay), "{delay} after a long attempt");
         }
     }
 
     #[test]
     fn different_seeds_spread_nodes_that_lost_the_same_core() {
-        let delays: std::collections::HashSet<_> =
-            (0..100).map(|seed| Backoff::new(seed).delay_millis(0)).collect();
+        let delays: std::collections::HashSet<_> = (0..100)
+            .map(|seed| Backoff::new().delay_millis(0, &mut Random::new(seed)))
+            .collect();
         assert!(delays.len() > 50, "{} distinct delays of 100", delays.len());
     }
 }

@@ -2,10 +2,14 @@
 //! the protocol forbids.
 //!
 //! The connection comes and goes; the schedule of started operations stays, because native work outlives the
-//! connection that asked for it. A fixed node only: a deployment in a welcome or heartbeat_ack is superfluous and
-//! closes.
+//! connection that asked for it. A fixed node serves its enrolled generation and closes on a deployment; a managing one
+//! reports its generations, adopts deployments, and asks which generations Core still keeps. Whatever it then permits
+//! to be collected is permitted on that connection alone.
 
+mod answers;
 mod backoff;
+mod generations;
+mod live;
 mod machine;
 mod schedule;
 #[cfg(test)]
@@ -13,10 +17,11 @@ mod tests;
 
 use oac_model::{ConnectionId, OwnerEpoch};
 use oac_wire::{
-    frames::{FrameError, Health, Identity, RequestBody},
+    frames::{Deployment, FrameError, Health, Identity, RequestBody, RetentionReference},
     shapes::Operation,
 };
 
+pub use generations::{Local, Standing};
 pub use machine::{Node, StateName};
 pub use schedule::Ticket;
 
@@ -40,7 +45,8 @@ pub enum Event<'a> {
     Unreadable,
     /// The socket ended, or a write failed or made no progress for 10 s.
     Lost,
-    /// Answer to [`Action::Measure`]; `active_operations` is filled in here.
+    /// Answer to [`Action::Measure`]; `active_operations` is filled in here, and what a managing node says of its
+    /// generations in place of `provider_ready` and `diagnostic`.
     Measured(Attempt, Box<Health>),
     /// Answer to [`Action::StoreEpoch`].
     EpochStored(bool),
@@ -50,6 +56,8 @@ pub enum Event<'a> {
     Answered(Ticket, Outcome),
     /// A started operation's native work ended.
     Ended(Ticket),
+    /// What a managing node's host holds changed; the whole table.
+    Generations(Vec<Local>),
     /// SIGTERM or SIGINT.
     Stop,
 }
@@ -83,8 +91,13 @@ pub enum Action {
     StoreEpoch(OwnerEpoch),
     /// The connection accepts requests from now on; the read limit is 72 MiB.
     Accepted(ConnectionId, OwnerEpoch),
-    /// Drop the dial or the connection and log why.
+    /// Drop the dial or the connection and log why. Every grant of this connection ends with it.
     Close(Reason),
+    /// The deployment that this connection delivered first, or a changed one: preparation may start.
+    Deployment(Deployment),
+    /// Core keeps these no longer: necessary, never sufficient, for collecting them, and only while this connection is
+    /// current.
+    Granted(ConnectionId, Vec<RetentionReference>),
     /// Read the identity file and GET identity again; answer with `Refreshed`.
     Refresh,
     /// Start an operation; answer with `Answered`, then `Ended`.
@@ -121,6 +134,8 @@ pub enum Reason {
     DialFailed,
     #[error("Core answered 401; the identity is confirmed before the node believes it")]
     Refused,
+    #[error("no health report could be made in time")]
+    ReportLate,
     #[error("Core sent no welcome in time")]
     WelcomeLate,
     #[error("Core sent an invalid frame")]
@@ -131,13 +146,17 @@ pub enum Reason {
     UnexpectedFrame,
     #[error("Core sent a deployment to a fixed node")]
     SuperfluousDeployment,
+    #[error("Core sent no deployment to a managing node")]
+    MissingDeployment,
+    #[error("Core answered no retention request within 35 s")]
+    RetentionUnanswered,
     #[error("Core was silent for 35 s")]
     Silence,
     #[error("the connection was lost")]
     Lost,
     #[error("the owner epoch could not be stored")]
     EpochNotStored,
-    #[error("a health report could not be sent")]
+    #[error("a frame of the node's own could not be made")]
     OwnFrame(#[source] FrameError),
     #[error("the request queue is full")]
     QueueFull,
@@ -158,8 +177,14 @@ pub enum Violation {
     Sequence,
     #[error("a deployment_generation other than the enrolled one")]
     Generation,
-    #[error("a retention_ack that nothing asked for")]
+    #[error("a retention_ack that is not the answer to the pending request")]
     Retention,
+    #[error("a serving generation above the target")]
+    ServingAboveTarget,
+    #[error("another digest for a generation that is known")]
+    DeploymentDigest,
+    #[error("a target or serving generation that is being removed here or was")]
+    DeploymentRemoved,
 }
 
 /// What an answer needs to find its request again.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use oac_model::AllocationId;
+use oac_model::{AllocationId, Generation};
 
 use crate::{
     Moment,
@@ -21,10 +21,18 @@ pub struct Ticket(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueFull;
 
+/// What an entry holds from its admission until it is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) lane: AllocationId,
+    /// Kept from collection meanwhile.
+    pub(super) generation: Generation,
+}
+
 #[derive(Debug)]
 struct Waiting<M, J> {
     ticket: Ticket,
-    lane: AllocationId,
+    place: Place,
     deadline: Moment,
     meta: M,
     job: J,
@@ -32,7 +40,7 @@ struct Waiting<M, J> {
 
 #[derive(Debug)]
 struct Running<M> {
-    lane: AllocationId,
+    place: Place,
     deadline: Moment,
     /// `None` once answered, or once the connection that asked is gone.
     meta: Option<M>,
@@ -69,16 +77,11 @@ impl<M: Copy, J> Schedule<M, J> {
 
     /// Queues an entry. Every start that is possible has been made before, so an entry that could start now is never
     /// refused for the others that wait.
-    pub(super) fn admit(
-        &mut self,
-        lane: AllocationId,
-        deadline: Moment,
-        meta: M,
-        job: J,
-    ) -> Result<(), QueueFull> {
+    pub(super) fn admit(&mut self, place: Place, deadline: Moment, meta: M, job: J) -> Result<(), QueueFull> {
+        let lane = place.lane;
         let starts_now = self.has_slot()
-            && !self.running.values().any(|r| r.lane == lane)
-            && !self.waiting.iter().any(|w| w.lane == lane);
+            && !self.running.values().any(|r| r.place.lane == lane)
+            && !self.waiting.iter().any(|w| w.place.lane == lane);
         if self.waiting.len() >= WAITING_REQUESTS && !starts_now {
             return Err(QueueFull);
         }
@@ -86,7 +89,7 @@ impl<M: Copy, J> Schedule<M, J> {
         self.next += 1;
         self.waiting.push_back(Waiting {
             ticket,
-            lane,
+            place,
             deadline,
             meta,
             job,
@@ -99,14 +102,14 @@ impl<M: Copy, J> Schedule<M, J> {
         if !self.has_slot() {
             return None;
         }
-        let mut held: BTreeSet<AllocationId> = self.running.values().map(|r| r.lane).collect();
+        let mut held: BTreeSet<AllocationId> = self.running.values().map(|r| r.place.lane).collect();
         // Whatever waits behind an entry of its own lane keeps its place.
-        let index = self.waiting.iter().position(|w| held.insert(w.lane))?;
+        let index = self.waiting.iter().position(|w| held.insert(w.place.lane))?;
         let entry = self.waiting.remove(index)?;
         self.running.insert(
             entry.ticket,
             Running {
-                lane: entry.lane,
+                place: entry.place,
                 deadline: entry.deadline,
                 meta: Some(entry.meta),
                 answered: false,
@@ -161,6 +164,13 @@ impl<M: Copy, J> Schedule<M, J> {
         }
     }
 
+    /// Whether a waiting or running entry still needs this generation.
+    pub(super) fn is_referenced(&self, generation: Generation) -> bool {
+        let waiting = self.waiting.iter().map(|w| w.place.generation);
+        let running = self.running.values().map(|r| r.place.generation);
+        waiting.chain(running).any(|g| g == generation)
+    }
+
     /// Started operations whose native work has not ended.
     pub(super) fn active(&self) -> usize {
         self.running.len()
@@ -195,6 +205,13 @@ mod tests {
             .unwrap()
     }
 
+    fn place(n: u8) -> Place {
+        Place {
+            lane: lane(n),
+            generation: Generation::FIRST,
+        }
+    }
+
     fn start_all(schedule: &mut Schedule<u64, u64>) -> Vec<(Ticket, u64)> {
         std::iter::from_fn(|| schedule.start_next())
             .map(|(_, started)| (started.ticket, started.job))
@@ -202,7 +219,7 @@ mod tests {
     }
 
     fn admit(schedule: &mut Schedule<u64, u64>, l: u8, job: u64) -> Result<(), QueueFull> {
-        schedule.admit(lane(l), Moment(1_000), job, job)
+        schedule.admit(place(l), Moment(1_000), job, job)
     }
 
     // inv: INV-N24
@@ -270,7 +287,7 @@ mod tests {
             let mut last = [0u64; 4];
             for (l, step) in steps {
                 match step {
-                    0 | 1 => { admitted += 1; let _ = schedule.admit(lane(l), Moment(u64::MAX), admitted, (l, admitted)); }
+                    0 | 1 => { admitted += 1; let _ = schedule.admit(place(l), Moment(u64::MAX), admitted, (l, admitted)); }
                     2 => if let Some(o) = open.iter_mut().find(|o| o.1 == l) { schedule.answer(o.0); o.2 = true; },
                     3 => if let Some(at) = open.iter().position(|o| o.1 == l) { schedule.end(open.remove(at).0); },
                     _ => { schedule.disconnect(); prop_assert_eq!(schedule.waiting(), 0); }

@@ -75,6 +75,16 @@ pub(crate) async fn a_generation_is_kept_while_anything_unreleased_names_it(worl
         assert!(read.kept_generation(kept).await.unwrap().is_some(), "{kept}");
     }
     assert_eq!(read.kept_generation(unused).await.unwrap(), None);
+    // The same for several at once, in the order that was asked for, those never heard of included.
+    let never = target.next().unwrap();
+    let digest = |memory| Some(selection(memory).specification.digest());
+    assert_eq!(
+        read.kept_digests(&[target, unused, never, placed, pinned])
+            .await
+            .unwrap(),
+        [digest(4), None, None, digest(1), digest(2)]
+    );
+    assert_eq!(read.kept_digests(&[]).await.unwrap(), []);
 
     let tx = world.begin().await;
     allocation.released_at = Some(tx.now());
