@@ -139,6 +139,8 @@ pub struct FileDownload {
     pub range: Option<(u64, u64)>,
     pub mode: u32,
     pub modified_ms: i64,
+    /// Another one once the file has changed in any way; see [`is_version`].
+    pub version: String,
     pub body: FileBody,
 }
 
@@ -150,17 +152,27 @@ pub struct FileBody {
 }
 
 impl LinkClient {
-    /// Reads a file from its beginning, or one range of it. `path` as Core checked it: no NUL, at most 4096 bytes.
-    pub async fn get_file(&self, path: &str, range: Option<ByteRange>) -> Result<FileDownload, FileError> {
+    /// Reads a file from its beginning, or one range of it; with `if_version`, the whole file if that is no longer its
+    /// version. `path` as Core checked it: no NUL, at most 4096 bytes.
+    pub async fn get_file(
+        &self,
+        path: &str,
+        range: Option<ByteRange>,
+        if_version: Option<&str>,
+    ) -> Result<FileDownload, FileError> {
         let mut request = Request::get(format!("/v1/files?path={}", encode(path)));
         if let Some(range) = range {
             request = request.header(header::RANGE, range.to_string());
+        }
+        let if_version = if_version.filter(|_| range.is_some());
+        if let Some(version) = if_version {
+            request = request.header(header::IF_RANGE, format!("\"{version}\""));
         }
         let answer = self
             .request(StreamClass::Bulk, built(request.body(empty())))
             .await?;
         match (answer.status(), range) {
-            (StatusCode::OK, None) => download(answer, None),
+            (StatusCode::OK, range) if range.is_none() || if_version.is_some() => download(answer, None),
             (StatusCode::PARTIAL_CONTENT, Some(range)) => download(answer, Some(range)),
             (StatusCode::RANGE_NOT_SATISFIABLE, Some(range)) => {
                 let size = content_range(answer.headers())
@@ -281,6 +293,11 @@ pub fn is_cursor(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
+/// A version as either end accepts it.
+pub fn is_version(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
 fn is_entry(entry: &FileEntry) -> bool {
     !entry.name.is_empty()
         // A byte that is not UTF-8 takes three when it is shown.
@@ -362,6 +379,8 @@ fn download(answer: Exchange, asked: Option<ByteRange>) -> Result<FileDownload, 
         let length: u64 = number(headers, header::CONTENT_LENGTH)?;
         let mode: u32 = number(headers, MODE_HEADER)?;
         let modified_ms: i64 = number(headers, MODIFIED_HEADER)?;
+        let version = headers.get(header::ETAG)?.to_str().ok()?;
+        let version = version.strip_prefix('"')?.strip_suffix('"')?;
         let (size, range) = match asked {
             None => (length, None),
             Some(asked) => {
@@ -372,15 +391,16 @@ fn download(answer: Exchange, asked: Option<ByteRange>) -> Result<FileDownload, 
                 (size, Some(range).filter(|_| fits))
             }
         };
-        let fits = mode <= 0o7777 && asked.is_some() == range.is_some();
-        fits.then_some((length, size, range, mode, modified_ms))
+        let fits = mode <= 0o7777 && asked.is_some() == range.is_some() && is_version(version);
+        fits.then(|| (length, size, range, mode, modified_ms, version.to_owned()))
     };
-    let (length, size, range, mode, modified_ms) = known().ok_or(CallError::Malformed)?;
+    let (length, size, range, mode, modified_ms, version) = known().ok_or(CallError::Malformed)?;
     Ok(FileDownload {
         size,
         range,
         mode,
         modified_ms,
+        version,
         body: FileBody {
             body: answer.into_body(),
             left: length,

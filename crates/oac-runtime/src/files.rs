@@ -149,6 +149,11 @@ impl Files {
             .map_err(|()| Refusal::invalid("Range must be one range of bytes"))?;
         let opened = self.threads.run(move || download::open(&path)).await?;
         let size = u64::try_from(opened.stat.st_size).unwrap_or(0);
+        let version = format!("\"{}\"", listing::version(&opened.stat));
+        let is_same = headers
+            .get(header::IF_RANGE)
+            .is_none_or(|asked| asked.as_bytes() == version.as_bytes());
+        let range = range.filter(|_| is_same);
         let (status, offset, length) = match range {
             None => (StatusCode::OK, 0, size),
             Some(range) => match range.of(size) {
@@ -173,6 +178,7 @@ impl Files {
         let mut answer = Response::new(StreamBody::new(body).boxed_unsync());
         *answer.status_mut() = status;
         answer = with(answer, header::CONTENT_LENGTH, length.to_string());
+        answer = with(answer, header::ETAG, version);
         answer = with(answer, HeaderName::from_static(MODE_HEADER), mode.to_string());
         answer = with(
             answer,

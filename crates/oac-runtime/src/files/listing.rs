@@ -85,6 +85,14 @@ pub(super) fn modified_ms(stat: &Stat) -> i64 {
         .saturating_add(stat.st_mtime_nsec as i64 / 1_000_000)
 }
 
+/// Another text once the file's bytes, or anything else of it, have changed.
+pub(super) fn version(stat: &Stat) -> String {
+    format!(
+        "{:x}-{:x}-{:x}-{:x}-{:x}",
+        stat.st_ino, stat.st_size, stat.st_mtime, stat.st_ctime, stat.st_ctime_nsec
+    )
+}
+
 fn encode(name: &[u8]) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -57,7 +57,7 @@ pub(crate) async fn read(download: FileDownload) -> Result<Bytes, CallError> {
 }
 
 pub(crate) async fn get(client: &LinkClient, path: &str) -> Result<Bytes, FileError> {
-    let download = timeout(LONG, client.get_file(path, None)).await.unwrap()?;
+    let download = timeout(LONG, client.get_file(path, None, None)).await.unwrap()?;
     Ok(read(download).await?)
 }
 
@@ -114,15 +114,27 @@ async fn a_file_is_written_with_its_folders_and_read_whole_and_in_ranges() {
         (ByteRange::Between(10, u64::MAX), 10, bytes.len() - 10),
         (ByteRange::Last(7), bytes.len() - 7, 7),
     ] {
-        let download = client.get_file(text(&path), Some(range)).await.unwrap();
+        let download = client.get_file(text(&path), Some(range), None).await.unwrap();
         assert_eq!(download.size, bytes.len() as u64);
         assert_eq!(download.range, Some((first as u64, length as u64)));
         assert!(read(download).await.unwrap() == bytes[first..first + length]);
     }
     let beyond = client
-        .get_file(text(&path), Some(ByteRange::From(bytes.len() as u64)))
+        .get_file(text(&path), Some(ByteRange::From(bytes.len() as u64)), None)
         .await;
     assert!(matches!(beyond, Err(FileError::Range { size }) if size == bytes.len() as u64));
+
+    // The rest of the same version; of another one, everything.
+    let range = Some(ByteRange::From(5));
+    let version = client.get_file(text(&path), None, None).await.unwrap().version;
+    let same = client.get_file(text(&path), range, Some(&version)).await.unwrap();
+    assert_eq!(same.range, Some((5, bytes.len() as u64 - 5)));
+    assert_eq!(same.version, version);
+    fs::write(&path, "other").unwrap();
+    let other = client.get_file(text(&path), range, Some(&version)).await.unwrap();
+    assert_eq!(other.range, None);
+    assert_ne!(other.version, version);
+    assert_eq!(read(other).await.unwrap(), b"other".as_slice());
 
     let empty = folder.path().join("empty");
     assert!(put(&client, text(&empty), b"").await.unwrap().created);
@@ -146,7 +158,7 @@ async fn a_replaced_file_keeps_its_mode_and_a_given_mode_prevails() {
     };
     put_as(&client, text(&path), how, b"say").await.unwrap();
     assert_eq!(mode(), 0o700);
-    let download = client.get_file(text(&path), None).await.unwrap();
+    let download = client.get_file(text(&path), None, None).await.unwrap();
     assert_eq!(download.mode, 0o700);
 }
 
@@ -420,7 +432,7 @@ async fn a_file_that_shrinks_while_it_is_read_breaks_the_body_and_one_that_grows
     // Far more than the stream's window, so most of it is unread when the file changes.
     for grows in [false, true] {
         fs::write(&path, &bytes).unwrap();
-        let mut download = client.get_file(text(&path), None).await.unwrap();
+        let mut download = client.get_file(text(&path), None, None).await.unwrap();
         assert!(
             timeout(LONG, download.body.frame())
                 .await
@@ -474,7 +486,7 @@ async fn transfers_that_nobody_moves_keep_neither_turns_nor_other_files_waiting(
     fs::write(&path, pattern(16 << 20, 0)).unwrap();
     let mut stuck = Vec::new();
     for _ in 0..8 {
-        stuck.push(client.get_file(text(&path), None).await.unwrap());
+        stuck.push(client.get_file(text(&path), None, None).await.unwrap());
     }
     let told = timeout(LONG, perform(&client, run(&["echo", "here"])))
         .await
