@@ -7,66 +7,77 @@ use oac_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Nullable,
+    Nullable, forms, limits,
+    shape::{Bound, Shape, Wire, wire},
     shapes::{
         Bootstrap, Command, CommandResult, Compute, ComputeState, Info, Observation, Resume, Retained,
         Sample, Suspend, Unsupported,
     },
-    strict::StrictError,
+    strict::{Mistake, StrictError},
 };
 
-/// A node as it enrolled. `deployment_generation` and `specification_digest` never change afterwards.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    pub node_id: NodeId,
-    pub installation_id: InstallationId,
-    /// Docker or microsandbox.
-    pub provider: ProviderKind,
-    pub backend_fingerprint: Digest,
-    pub deployment_generation: Generation,
-    pub specification_digest: Digest,
-    /// 1..1,000,000
-    pub max_active: i64,
-    /// max_active..1,000,000
-    pub max_retained: i64,
+wire! {
+    /// A node as it enrolled. `deployment_generation` and `specification_digest` never change afterwards.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Identity = "identity" {
+        pub node_id: NodeId,
+        pub installation_id: InstallationId,
+        /// Docker or microsandbox.
+        pub provider: ProviderKind,
+        pub backend_fingerprint: Digest,
+        pub deployment_generation: Generation,
+        pub specification_digest: Digest,
+        /// 1..1,000,000
+        pub max_active: i64 where Bound::Range(1, limits::CAPACITY),
+        /// max_active..1,000,000
+        pub max_retained: i64 where Bound::Range(1, limits::CAPACITY),
+    }
+    rules {
+        "max_retained is at least max_active" => |i| i.max_retained >= i.max_active,
+    }
 }
 
-/// What a node measured and whether its provider answered. Unknown is null, never 0 (INV-N34).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Health {
-    /// False, without diagnostic, from a managing node.
-    pub provider_ready: bool,
-    /// The node's clock; informative.
-    pub observed_at: Time,
-    /// 0..32
-    pub active_operations: i64,
-    /// 0..1
-    pub cpu_utilization: Nullable<f64>,
-    /// At least 1.
-    pub total_memory_bytes: Nullable<i64>,
-    /// Above 0.
-    pub effective_cpu_cores: Nullable<f64>,
-    #[serde(default)]
-    pub cpu_count: Nullable<i64>,
-    /// Not above the total when both are known.
-    #[serde(default)]
-    pub available_memory_bytes: Nullable<i64>,
-    #[serde(default)]
-    pub available_disk_bytes: Nullable<i64>,
-    #[serde(default)]
-    pub execution_class: Nullable<Digest>,
-    #[serde(default)]
-    pub checkpoint_store: Nullable<StoreId>,
-    #[serde(default)]
-    pub boot_id: Nullable<BootId>,
-    /// Empty equals absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub diagnostic: Option<Token>,
-    /// At most eight, distinct; only from a managing node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generations: Option<Vec<GenerationStatus>>,
+wire! {
+    /// What a node measured and whether its provider answered. Unknown is null, never 0 (INV-N34).
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    pub struct Health = "health" {
+        /// False, without diagnostic, from a managing node.
+        pub provider_ready: bool,
+        /// The node's clock; informative.
+        pub observed_at: Time,
+        /// 0..32
+        pub active_operations: i64 where Bound::Range(0, limits::OPERATIONS as i64),
+        /// 0..1
+        pub cpu_utilization: Nullable<f64> where Bound::Between(0.0, 1.0),
+        /// At least 1.
+        pub total_memory_bytes: Nullable<i64> where Bound::size(1),
+        /// Above 0.
+        pub effective_cpu_cores: Nullable<f64> where Bound::Above(0.0),
+        #[serde(default)]
+        pub cpu_count: Nullable<i64> [absent] where Bound::size(0),
+        /// Not above the total when both are known.
+        #[serde(default)]
+        pub available_memory_bytes: Nullable<i64> [absent] where Bound::size(0),
+        #[serde(default)]
+        pub available_disk_bytes: Nullable<i64> [absent] where Bound::size(0),
+        #[serde(default)]
+        pub execution_class: Nullable<Digest> [absent],
+        #[serde(default)]
+        pub checkpoint_store: Nullable<StoreId> [absent],
+        #[serde(default)]
+        pub boot_id: Nullable<BootId> [absent],
+        /// Empty equals absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub diagnostic: Option<Token> where forms::TOKEN,
+        /// At most eight, distinct; only from a managing node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub generations: Option<Vec<GenerationStatus>> where Bound::Items(0, limits::STATUSES),
+    }
+    rules {
+        "available_memory_bytes is at most total_memory_bytes" => |h| !matches!((h.total_memory_bytes.0, h.available_memory_bytes.0), (Some(t), Some(a)) if a > t),
+        "generations are distinct" => |h| distinct(h.generations.iter().flatten().map(|s| s.generation)),
+        "with generations, provider_ready is false and diagnostic absent or empty" => |h| h.generations.is_none() || h.fits_managing_node(),
+    }
 }
 
 /// 0..64 bytes of `[a-z0-9_]`: a readiness code, known or not (INV-P27).
@@ -86,6 +97,34 @@ impl From<DiagnosticCode> for Token {
     }
 }
 
+impl Wire for Token {
+    const SHAPE: &'static Shape = &Shape::Text("token");
+
+    fn within(&self, bound: &Bound) -> bool {
+        self.0.within(bound)
+    }
+}
+
+/// Empty equals absent.
+fn is_told(diagnostic: &Option<Token>) -> bool {
+    diagnostic.as_ref().is_some_and(|token| !token.0.is_empty())
+}
+
+impl Health {
+    /// A managing node speaks of readiness per generation alone.
+    fn fits_managing_node(&self) -> bool {
+        !self.provider_ready && !is_told(&self.diagnostic)
+    }
+}
+
+/// At most eight of them, so comparing all pairs is the least work.
+fn distinct(generations: impl Iterator<Item = Generation> + Clone) -> bool {
+    generations
+        .clone()
+        .enumerate()
+        .all(|(i, g)| !generations.clone().take(i).any(|other| other == g))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GenerationState {
@@ -94,61 +133,78 @@ pub enum GenerationState {
     Failed,
 }
 
-/// A managing node's word on one of its generations.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GenerationStatus {
-    pub generation: Generation,
-    pub specification_digest: Digest,
-    pub state: GenerationState,
-    /// Never with `ready`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub diagnostic: Option<Token>,
+impl Wire for GenerationState {
+    const SHAPE: &'static Shape = &Shape::Words(&["ready", "preparing", "failed"]);
 }
 
-/// What Core wants prepared, and what the node serves; for managing nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Deployment {
-    pub generation: Generation,
-    pub specification_digest: Digest,
-    pub serving_generation: Nullable<Generation>,
+wire! {
+    /// A managing node's word on one of its generations.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct GenerationStatus = "status" {
+        pub generation: Generation,
+        pub specification_digest: Digest,
+        pub state: GenerationState,
+        /// Never with `ready`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub diagnostic: Option<Token> where forms::TOKEN,
+    }
+    rules {
+        "diagnostic is absent or empty with ready" => |s| s.state != GenerationState::Ready || !is_told(&s.diagnostic),
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hello {
-    pub identity: Identity,
-    pub health: Health,
-    /// `false` equals absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation_management: Option<bool>,
+wire! {
+    /// What Core wants prepared, and what the node serves; for managing nodes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Deployment = "deployment" {
+        pub generation: Generation,
+        pub specification_digest: Digest,
+        pub serving_generation: Nullable<Generation>,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Welcome {
-    pub connection_id: ConnectionId,
-    pub owner_epoch: OwnerEpoch,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<Deployment>,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    pub struct Hello = "hello" {
+        pub identity: Identity,
+        pub health: Health,
+        /// `false` equals absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub generation_management: Option<bool>,
+    }
+    rules {
+        "health.generations come with generation_management alone" => |h| h.health.generations.is_none() || h.generation_management == Some(true),
+        "with generation_management, health.provider_ready is false and health.diagnostic absent or empty" => |h| h.generation_management != Some(true) || h.health.fits_managing_node(),
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Heartbeat {
-    pub connection_id: ConnectionId,
-    pub owner_epoch: OwnerEpoch,
-    pub health: Health,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Welcome = "welcome" {
+        pub connection_id: ConnectionId,
+        pub owner_epoch: OwnerEpoch,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub deployment: Option<Deployment>,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HeartbeatAck {
-    pub connection_id: ConnectionId,
-    pub owner_epoch: OwnerEpoch,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<Deployment>,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    pub struct Heartbeat = "heartbeat" {
+        pub connection_id: ConnectionId,
+        pub owner_epoch: OwnerEpoch,
+        pub health: Health,
+    }
+}
+
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct HeartbeatAck = "heartbeat_ack" {
+        pub connection_id: ConnectionId,
+        pub owner_epoch: OwnerEpoch,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub deployment: Option<Deployment>,
+    }
 }
 
 /// One operation for one allocation.
@@ -248,68 +304,90 @@ pub enum CoreFrame {
     Request(Box<Request>),
 }
 
-/// A generation a node asks about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetentionReference {
-    pub generation: Generation,
-    pub specification_digest: Digest,
+wire! {
+    /// A generation a node asks about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RetentionReference = "retention_reference" {
+        pub generation: Generation,
+        pub specification_digest: Digest,
+    }
 }
 
-/// Core's answer about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetentionAnswer {
-    pub generation: Generation,
-    pub specification_digest: Digest,
-    pub keep: bool,
+wire! {
+    /// Core's answer about it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RetentionAnswer = "retention_answer" {
+        pub generation: Generation,
+        pub specification_digest: Digest,
+        pub keep: bool,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Retention {
-    pub control: RetentionControl,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Retention = "retention" {
+        pub control: RetentionControl,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetentionControl {
-    pub id: RequestId,
-    pub sequence: i64,
-    pub connection_id: ConnectionId,
-    pub owner_epoch: OwnerEpoch,
-    /// 1..8, distinct generations.
-    pub references: Vec<RetentionReference>,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RetentionControl = "retention_control" {
+        pub id: RequestId,
+        pub sequence: i64 where Bound::POS,
+        pub connection_id: ConnectionId,
+        pub owner_epoch: OwnerEpoch,
+        /// 1..8, distinct generations.
+        pub references: Vec<RetentionReference> where Bound::Items(1, limits::STATUSES),
+    }
+    rules {
+        "references name distinct generations" => |c| distinct(c.references.iter().map(|r| r.generation)),
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetentionAck {
-    pub control: RetentionAckControl,
-    pub deployment: Deployment,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RetentionAck = "retention_ack" {
+        pub control: RetentionAckControl,
+        pub deployment: Deployment,
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetentionAckControl {
-    pub id: RequestId,
-    pub sequence: i64,
-    pub connection_id: ConnectionId,
-    pub owner_epoch: OwnerEpoch,
-    pub retentions: Vec<RetentionAnswer>,
+wire! {
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct RetentionAckControl = "retention_ack_control" {
+        pub id: RequestId,
+        pub sequence: i64 where Bound::POS,
+        pub connection_id: ConnectionId,
+        pub owner_epoch: OwnerEpoch,
+        pub retentions: Vec<RetentionAnswer> where Bound::Items(1, limits::STATUSES),
+    }
+    rules {
+        "retentions name distinct generations" => |c| distinct(c.retentions.iter().map(|r| r.generation)),
+    }
 }
 
-/// Why a frame closes the connection. Holds no value of the frame.
+/// Why a frame closes the connection. Holds no value of the frame but a known frame type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("frame of {bytes} bytes is over the limit of {limit}")]
     TooLarge { bytes: usize, limit: usize },
-    #[error("frame of a version other than {}", crate::PROTOCOL_VERSION)]
+    #[error("version is not {}", crate::PROTOCOL_VERSION)]
     Version,
-    #[error("frame of a type this peer does not take")]
+    #[error("type is unknown")]
     Type,
+    #[error("type {kind} goes the other way: the sender of this frame only receives it")]
+    Direction { kind: String },
     #[error("invalid frame: {0}")]
     Malformed(StrictError),
-    #[error("invalid frame: {0}")]
-    Bounds(&'static str),
+}
+
+impl From<StrictError> for FrameError {
+    fn from(error: StrictError) -> Self {
+        if error.mistake == Mistake::Value && error.member == "version" {
+            Self::Version
+        } else {
+            Self::Malformed(error)
+        }
+    }
 }

@@ -7,12 +7,12 @@
 //!
 //! Refused alternative: decoding to a generic value first and checking that. It costs a copy of every 50 MiB input.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::HashSet,
-    fmt,
-};
+mod refusal;
 
+use std::{borrow::Cow, cell::RefCell, collections::HashSet, fmt, marker::PhantomData};
+
+pub use refusal::{Mistake, StrictError};
+use refusal::{Segment, Track};
 use serde::{
     Deserialize,
     de::{
@@ -21,59 +21,14 @@ use serde::{
     },
 };
 
-/// What kind of rule a document breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mistake {
-    /// Not one JSON document in UTF-8, or a number no JSON reader can hold.
-    Syntax,
-    Missing,
-    Unknown,
-    Duplicate,
-    /// `null` where only a value may stand.
-    Null,
-    /// Another JSON type, or a number that is not a plain integer.
-    Type,
-    /// The right JSON type, but not a value of the member.
-    Value,
-}
-
-/// Why a document was refused. Holds the member's path (empty for the document itself) and no value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StrictError {
-    pub mistake: Mistake,
-    /// Dotted path such as `reference.tenant_id` or `args[3]`.
-    pub member: String,
-}
-
-impl fmt::Display for StrictError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = match self.mistake {
-            Mistake::Syntax => return f.write_str("not one valid JSON document"),
-            Mistake::Missing => "is missing",
-            Mistake::Unknown => "is not a known member",
-            Mistake::Duplicate => "stands twice",
-            Mistake::Null => "must not be null",
-            Mistake::Type => "has the wrong JSON type",
-            Mistake::Value => "has a value that is not allowed",
-        };
-        if self.member.is_empty() {
-            write!(f, "the document {said}")
-        } else {
-            write!(f, "{} {said}", self.member)
-        }
-    }
-}
-
-impl std::error::Error for StrictError {}
-
 /// Decodes exactly one JSON document, with only JSON white space around it.
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, StrictError> {
-    read(bytes, None)
+    read(bytes, None, PhantomData)
 }
 
 /// Like [`from_slice`].
 pub fn from_str<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, StrictError> {
-    read(text.as_bytes(), None)
+    read(text.as_bytes(), None, PhantomData)
 }
 
 /// Decodes a frame: an object that also holds `version` 1 and `type` `kind`, each once, besides the members of `T`.
@@ -81,10 +36,68 @@ pub(crate) fn frame_from_slice<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     kind: &str,
 ) -> Result<T, StrictError> {
-    read(bytes, Some(kind))
+    read(bytes, Some(kind), PhantomData)
 }
 
-fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], frame: Option<&str>) -> Result<T, StrictError> {
+/// Like [`frame_from_slice`], into whatever `seed` makes of it.
+pub(crate) fn frame_from_slice_seed<'de, S: DeserializeSeed<'de>>(
+    bytes: &'de [u8],
+    kind: &str,
+    seed: S,
+) -> Result<S::Value, StrictError> {
+    read(bytes, Some(kind), seed)
+}
+
+/// The `type` of a frame, read no further than it stands; nothing else of the frame is checked.
+pub(crate) fn frame_type(bytes: &[u8]) -> Result<Cow<'_, str>, StrictError> {
+    let found = RefCell::new(None);
+    match read(bytes, None, FindType { found: &found }) {
+        Ok(()) => Err(StrictError {
+            mistake: Mistake::Missing,
+            member: "type".to_owned(),
+            detail: String::new(),
+        }),
+        Err(error) => found.into_inner().ok_or(error),
+    }
+}
+
+/// Stops, with an error, at the member `type` of an object.
+struct FindType<'f, 'de> {
+    found: &'f RefCell<Option<Cow<'de, str>>>,
+}
+
+impl<'de> DeserializeSeed<'de> for FindType<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_struct("frame", &[], self)
+    }
+}
+
+impl<'de> Visitor<'de> for FindType<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Key<'de>>()? {
+            if key.0 == "type" {
+                let kind: Key<'de> = map.next_value()?;
+                self.found.replace(Some(kind.0));
+                return Err(A::Error::custom("found"));
+            }
+            map.next_value::<de::IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+fn read<'de, S: DeserializeSeed<'de>>(
+    bytes: &'de [u8],
+    frame: Option<&str>,
+    seed: S,
+) -> Result<S::Value, StrictError> {
     let track = Track::default();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let root = Strict {
@@ -93,84 +106,11 @@ fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], frame: Option<&str>) -> Resu
         nullable: false,
         frame,
     };
-    let decoded = T::deserialize(root).and_then(|value| json.end().map(|()| value));
+    let decoded = seed
+        .deserialize(root)
+        .and_then(|value| json.end().map(|()| value));
     decoded.map_err(|error| track.explain(&error))
 }
-
-enum Segment {
-    Member(String),
-    Item(usize),
-}
-
-/// Where the decoder stands; on an error it still points at the failing member.
-#[derive(Default)]
-struct Track {
-    path: RefCell<Vec<Segment>>,
-    key: RefCell<String>,
-    /// Set where the mistake is known exactly; the rest is read from the error's wording.
-    mistake: Cell<Option<Mistake>>,
-}
-
-impl Track {
-    fn explain(&self, error: &serde_json::Error) -> StrictError {
-        let text = error.to_string();
-        let named = |start: &str| {
-            text.strip_prefix(start)?
-                .split_once('`')
-                .map(|(name, _)| name.to_owned())
-        };
-        let (mistake, name) = if let Some(mistake) = self.mistake.get() {
-            (
-                mistake,
-                matches!(mistake, Mistake::Duplicate).then(|| self.key.borrow().clone()),
-            )
-        } else if error.is_syntax() || error.is_eof() {
-            (Mistake::Syntax, None)
-        } else if let Some(name) = named("missing field `") {
-            (Mistake::Missing, Some(name))
-        } else if let Some(name) = named("unknown field `") {
-            (Mistake::Unknown, Some(name))
-        } else if text.starts_with("unknown field") {
-            (Mistake::Unknown, None)
-        } else if let Some(name) = named("duplicate field `") {
-            (Mistake::Duplicate, Some(name))
-        } else if text.starts_with("invalid type: null") {
-            (Mistake::Null, None)
-        } else if text.starts_with("invalid type") {
-            (Mistake::Type, None)
-        } else {
-            (Mistake::Value, None)
-        };
-        let mut member = String::new();
-        for segment in self.path.borrow().iter() {
-            match segment {
-                Segment::Member(name) => {
-                    if !member.is_empty() {
-                        member.push('.');
-                    }
-                    member.push_str(name);
-                }
-                Segment::Item(index) => member.push_str(&format!("[{index}]")),
-            }
-        }
-        if let Some(name) = name {
-            if !member.is_empty() {
-                member.push('.');
-            }
-            member.push_str(&name);
-        }
-        // A member name comes from whoever wrote the document; it must not fill a log.
-        let member: String = member
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(MEMBER_CHARS)
-            .collect();
-        StrictError { mistake, member }
-    }
-}
-
-/// Longest member path an error shows, in characters.
-const MEMBER_CHARS: usize = 160;
 
 struct Strict<'t, D> {
     inner: D,
@@ -465,7 +405,7 @@ impl<'de, A: MapAccess<'de>> Members<'_, A> {
     }
 
     /// Takes `version` and `type` out of a frame's root object; stands at the next other key afterwards.
-    fn pass_header(&mut self) -> Result<Option<std::borrow::Cow<'de, str>>, A::Error> {
+    fn pass_header(&mut self) -> Result<Option<Cow<'de, str>>, A::Error> {
         loop {
             let Some(key) = self.access.next_key::<Key<'de>>()? else {
                 let Some(header) = &self.header else {
@@ -520,10 +460,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         }
         self.track.key.replace(key.clone().into_owned());
         let key = match key {
-            std::borrow::Cow::Borrowed(text) => {
-                seed.deserialize(de::value::BorrowedStrDeserializer::new(text))
-            }
-            std::borrow::Cow::Owned(text) => seed.deserialize(text.into_deserializer()),
+            Cow::Borrowed(text) => seed.deserialize(de::value::BorrowedStrDeserializer::new(text)),
+            Cow::Owned(text) => seed.deserialize(text.into_deserializer()),
         };
         key.map(Some)
     }
@@ -545,7 +483,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
 }
 
 /// A key, or the frame type; borrowed from the document unless it holds escapes.
-struct Key<'de>(std::borrow::Cow<'de, str>);
+struct Key<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Key<'de> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {

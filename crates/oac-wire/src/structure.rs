@@ -1,232 +1,167 @@
-//! The structure of requests and responses: member sets, JSON types and nulls at every depth, without values.
-//! It decides, after a failed typed decode, whether a frame closes the connection or only its operation is invalid.
+//! The structure of a request or response without its values: member sets, JSON types, integer forms and nulls at every
+//! depth. It decides, after a failed typed decode, whether a frame closes the connection or only its operation is
+//! invalid. It reads along and keeps nothing, because a peer chooses how much there is.
 
-use serde_json::Value;
+use std::fmt;
 
-pub(crate) enum Shape {
-    Text,
-    Integer,
-    Number,
-    Bool,
-    /// An opaque object; what it holds is nobody's business here.
-    Opaque,
-    Nullable(&'static Shape),
-    List(&'static Shape),
-    Object(&'static [Member]),
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    opaque,
+    shape::{Member, Shape},
+    strict::{self, StrictError},
+};
+
+/// Whether the frame `text` of type `kind` has the structure of `shape`.
+pub(crate) fn check(text: &[u8], kind: &str, shape: &'static Shape) -> Result<(), StrictError> {
+    strict::frame_from_slice_seed(text, kind, Conform(shape))
 }
 
-pub(crate) struct Member {
-    name: &'static str,
-    shape: &'static Shape,
-    required: bool,
-}
+#[derive(Clone, Copy)]
+struct Conform(&'static Shape);
 
-const fn must(name: &'static str, shape: &'static Shape) -> Member {
-    Member {
-        name,
-        shape,
-        required: true,
+impl<'de> DeserializeSeed<'de> for Conform {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        match self.0 {
+            Shape::Text(_) | Shape::Words(_) => d.deserialize_str(self),
+            Shape::Integer(_) => d.deserialize_i64(self),
+            Shape::Number => d.deserialize_f64(self),
+            Shape::Bool => d.deserialize_bool(self),
+            Shape::Opaque => {
+                let raw = <&RawValue>::deserialize(d)?;
+                opaque::check_structure(raw.get()).map_err(D::Error::custom)
+            }
+            Shape::Nullable(_) => d.deserialize_newtype_struct("Nullable", self),
+            Shape::List(_) => d.deserialize_seq(self),
+            Shape::Object(object) => d.deserialize_struct(object.name, &[], self),
+        }
     }
 }
 
-const fn may(name: &'static str, shape: &'static Shape) -> Member {
-    Member {
-        name,
-        shape,
-        required: false,
+impl<'de> Visitor<'de> for Conform {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Shape::Text(_) | Shape::Words(_) => "a string",
+            Shape::Integer(_) => "a plain integer in signed 64 bits",
+            Shape::Number => "a number",
+            Shape::Bool => "a boolean",
+            Shape::Opaque | Shape::Object(_) => "an object",
+            Shape::Nullable(_) => "a value or null",
+            Shape::List(_) => "an array",
+        })
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        match self.0 {
+            Shape::Text(_) | Shape::Words(_) => Ok(()),
+            _ => Err(E::invalid_type(Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        match self.0 {
+            Shape::Integer(_) | Shape::Number => Ok(()),
+            _ => Err(E::invalid_type(Unexpected::Signed(value), &self)),
+        }
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        match self.0 {
+            Shape::Integer(_) if i64::try_from(value).is_ok() => Ok(()),
+            Shape::Integer(_) => Err(E::invalid_value(Unexpected::Unsigned(value), &self)),
+            Shape::Number => Ok(()),
+            _ => Err(E::invalid_type(Unexpected::Unsigned(value), &self)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
+        match self.0 {
+            Shape::Number => Ok(()),
+            _ => Err(E::invalid_type(Unexpected::Float(value), &self)),
+        }
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
+        match self.0 {
+            Shape::Bool => Ok(()),
+            _ => Err(E::invalid_type(Unexpected::Bool(value), &self)),
+        }
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_option(self)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        match self.0 {
+            Shape::Nullable(inner) => Conform(inner).deserialize(d),
+            _ => Err(D::Error::custom("only a nullable member is an option")),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let Shape::List(item) = self.0 else {
+            return Err(A::Error::invalid_type(Unexpected::Seq, &self));
+        };
+        while access.next_element_seed(Conform(item))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let Shape::Object(object) = self.0 else {
+            return Err(A::Error::invalid_type(Unexpected::Map, &self));
+        };
+        // No object of the protocol has as many members as this has bits: see the test.
+        let mut seen = 0u32;
+        while let Some(index) = access.next_key_seed(Key(object.members))? {
+            if seen & 1 << index != 0 {
+                return Err(A::Error::duplicate_field(object.members[index].name));
+            }
+            seen |= 1 << index;
+            access.next_value_seed(Conform(object.members[index].shape))?;
+        }
+        let missing = |(index, member): &(usize, &Member)| member.required && seen & 1 << index == 0;
+        match object.members.iter().enumerate().find(missing) {
+            Some((_, member)) => Err(A::Error::missing_field(member.name)),
+            None => Ok(()),
+        }
     }
 }
 
-pub(crate) fn conforms(value: &Value, shape: &Shape) -> bool {
-    match shape {
-        Shape::Text => value.is_string(),
-        Shape::Integer => value.is_i64(),
-        Shape::Number => value.is_number(),
-        Shape::Bool => value.is_boolean(),
-        Shape::Opaque => value.is_object(),
-        Shape::Nullable(inner) => value.is_null() || conforms(value, inner),
-        Shape::List(item) => value
-            .as_array()
-            .is_some_and(|items| items.iter().all(|i| conforms(i, item))),
-        Shape::Object(members) => value.as_object().is_some_and(|object| {
-            object.keys().all(|key| members.iter().any(|m| m.name == key))
-                && members.iter().all(|m| match object.get(m.name) {
-                    Some(value) => conforms(value, m.shape),
-                    None => !m.required,
-                })
-        }),
+/// The index of a member by its name.
+struct Key(&'static [Member]);
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<usize, D::Error> {
+        d.deserialize_identifier(self)
     }
 }
 
-use Shape::{Bool, Integer, List, Nullable, Number, Object, Opaque, Text};
+impl Visitor<'_> for Key {
+    type Value = usize;
 
-const NULLABLE_TEXT: Shape = Nullable(&Text);
-const NULLABLE_INTEGER: Shape = Nullable(&Integer);
-const NULLABLE_NUMBER: Shape = Nullable(&Number);
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member name")
+    }
 
-const REFERENCE: Shape = Object(&[
-    must("tenant_id", &Text),
-    must("environment_id", &Text),
-    must("allocation_id", &Text),
-]);
-
-const LINK: Shape = Object(&[
-    must("version", &Integer),
-    must("link_url", &Text),
-    must("credential", &Text),
-    must(
-        "resource",
-        &Object(&[
-            must("tenant_id", &Text),
-            must("environment_id", &Text),
-            must("kind", &Text),
-            must("id", &Text),
-            must("generation", &Integer),
-        ]),
-    ),
-]);
-
-const WORKSPACE: Shape = Nullable(&Object(&[
-    must("store_id", &Text),
-    must("object_id", &Text),
-    must("mount", &Text),
-]));
-
-const BOOTSTRAP: Shape = Object(&[
-    must("reference", &REFERENCE),
-    must("session_id", &Text),
-    must("network_access", &Text),
-    must("allowed_domains", &List(&Text)),
-    must("link", &LINK),
-    must("workspace", &WORKSPACE),
-]);
-
-const COMMAND: Shape = Object(&[
-    must("args", &List(&Text)),
-    must("directory", &Text),
-    may("stdin", &Text),
-]);
-
-const RETAINED: Shape = Object(&[
-    must("operation_id", &Text),
-    must("source_generation", &Integer),
-    must("source_name", &Text),
-    must("source_id", &Text),
-    must("store_id", &Text),
-    must("execution_class", &Text),
-    must("digest", &Text),
-    must("size_bytes", &Integer),
-    must("data", &Opaque),
-]);
-const NULLABLE_RETAINED: Shape = Nullable(&RETAINED);
-
-const COMPUTE: Shape = Object(&[
-    must("generation", &Integer),
-    must("name", &Text),
-    must("id", &NULLABLE_TEXT),
-    must("restored_from", &NULLABLE_RETAINED),
-]);
-
-const SUSPEND: Shape = Object(&[
-    must("reference", &REFERENCE),
-    must("operation_id", &Text),
-    must("source", &COMPUTE),
-    must("retained", &NULLABLE_RETAINED),
-    must("reconcile_only", &Bool),
-]);
-
-const RESUME: Shape = Object(&[
-    must("reference", &REFERENCE),
-    must("operation_id", &Text),
-    must("retained", &RETAINED),
-    must("target", &COMPUTE),
-    must("reconcile_only", &Bool),
-    must("workspace", &WORKSPACE),
-]);
-
-const OBSERVATION: Shape = Object(&[
-    must("mode", &Text),
-    must("session_id", &Text),
-    must(
-        "instance",
-        &Object(&[
-            must("provider_key", &Text),
-            must("compute_phase", &Text),
-            must("compute", &Nullable(&COMPUTE)),
-        ]),
-    ),
-]);
-
-/// A `request` frame without `version` and `type`.
-pub(crate) const REQUEST: Shape = Object(&[
-    must("id", &Text),
-    must("sequence", &Integer),
-    must("connection_id", &Text),
-    must("owner_epoch", &Integer),
-    must("deployment_generation", &Integer),
-    must("operation", &Text),
-    must("timeout_ms", &Integer),
-    must("reference", &REFERENCE),
-    may("bootstrap", &BOOTSTRAP),
-    may("command", &COMMAND),
-    may("observation", &OBSERVATION),
-    may("generation", &Integer),
-    may("compute", &COMPUTE),
-    may("suspend", &SUSPEND),
-    may("resume", &RESUME),
-    may("retained", &RETAINED),
-]);
-
-const INFO: Shape = Object(&[
-    must("reference", &REFERENCE),
-    must("provider_id", &Text),
-    must("state", &Text),
-    must("bootstrap_complete", &Bool),
-    must("create_settled", &Bool),
-    must("compute_lost", &Bool),
-]);
-
-const COMMAND_RESULT: Shape = Object(&[
-    must("stdout", &Text),
-    must("stderr", &Text),
-    must("stdout_truncated", &Bool),
-    must("stderr_truncated", &Bool),
-    must("exit_code", &Integer),
-]);
-
-const SAMPLE: Shape = Object(&[
-    must("observed_at", &Text),
-    must("started_at", &NULLABLE_TEXT),
-    must("cpu_usage_seconds_total", &NULLABLE_NUMBER),
-    must("cpu_capacity_cores", &NULLABLE_NUMBER),
-    may("cpu_utilization_ratio", &Number),
-    must("memory_usage_bytes", &NULLABLE_INTEGER),
-    must("memory_limit_bytes", &NULLABLE_INTEGER),
-    may("disk_usage_bytes", &Integer),
-    may("disk_limit_bytes", &Integer),
-]);
-
-const STATE: Shape = Object(&[
-    must("compute", &COMPUTE),
-    must("status", &Text),
-    must("bootstrap_complete", &Bool),
-    must("retained", &NULLABLE_RETAINED),
-    must("resources_released", &Bool),
-    must("suspend_settled", &Bool),
-]);
-
-/// A `response` frame without `version` and `type`.
-pub(crate) const RESPONSE: Shape = Object(&[
-    must("id", &Text),
-    must("connection_id", &Text),
-    may("error_code", &Text),
-    may("info", &INFO),
-    may("command", &COMMAND_RESULT),
-    may("sample", &SAMPLE),
-    may("compute", &COMPUTE),
-    may("state", &STATE),
-    may(
-        "unsupported",
-        &Object(&[must("operation", &Text), must("reason", &Text)]),
-    ),
-]);
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<usize, E> {
+        self.0
+            .iter()
+            .position(|member| member.name == name)
+            .ok_or_else(|| E::unknown_field(name, &[]))
+    }
+}

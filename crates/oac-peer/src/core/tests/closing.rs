@@ -69,7 +69,8 @@ fn each_reason_to_close_closes_core_s_end_sends_nothing_and_leaves_every_call_un
     let nine = managed(&(1..=9).map(|n| (n, true)).collect::<Vec<_>>());
     let nine = spoiled_nine(&nine);
     let claims_ready = heartbeat(connection(0), epoch(1), true);
-    let managing_claims = hello_of(identity(), health(true), Some(true));
+    let managing_claims = hello_of(identity(), health(false), Some(true))
+        .replace(r#""provider_ready":false"#, r#""provider_ready":true"#);
     let asks = retention(control(1, &[asked(7)]));
     let skips = retention(control(2, &[asked(7)]));
     let second = retention(control(2, &[asked(9)]));
@@ -116,7 +117,7 @@ fn each_reason_to_close_closes_core_s_end_sends_nothing_and_leaves_every_call_un
             "a managing hello of its own readiness",
             opening(now),
             message(&managing_claims),
-            C::ManagedReadiness
+            C::InvalidFrame(FrameError::Malformed(_))
         ),
         case!(
             "a frame before welcome",
@@ -153,7 +154,7 @@ fn each_reason_to_close_closes_core_s_end_sends_nothing_and_leaves_every_call_un
             "a frame of Core's",
             live(now),
             message(&cores_own),
-            C::InvalidFrame(FrameError::Type)
+            C::InvalidFrame(FrameError::Direction { .. })
         ),
         case!(
             "binary or oversized message",
