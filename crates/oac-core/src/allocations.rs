@@ -10,6 +10,7 @@ mod demand;
 mod effects;
 mod limits;
 mod record;
+mod sandbox;
 mod steps;
 mod worker;
 
@@ -22,6 +23,7 @@ use crate::{Core, task::Kind};
 
 pub(crate) use effects::announce_reset;
 pub use oac_lifecycle::allocation::Cause;
+pub(crate) use sandbox::SandboxState;
 
 /// Gives an allocation up inside the caller's transaction, which already holds the lock of its Session: archive, reset,
 /// discard. Its link credential is revoked; the worker does the rest, once `core.pokes.allocations` is notified after the
@@ -44,6 +46,11 @@ pub async fn begin_cleanup(tx: &Tx, id: AllocationId, cause: Cause) -> Result<Al
 /// A new allocation is shown to its Session.
 pub(crate) async fn appeared(tx: &Tx, row: &AllocationRow) -> Result<(), StoreError> {
     effects::changed(tx, row).await
+}
+
+/// Tells the Session if it is shown its allocation differently now.
+pub(crate) async fn changed(tx: &Tx, was: &AllocationRow, row: &AllocationRow) -> Result<(), StoreError> {
+    effects::show(tx, was, row).await
 }
 
 /// Starts this part's workers.

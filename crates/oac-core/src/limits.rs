@@ -29,8 +29,9 @@ pub(crate) const MAX_STORED_OUTPUT_BYTES: u64 = 16 << 20;
 pub(crate) const MAX_OUTPUT_ROW_BYTES: usize = 32 << 10;
 /// Output stored in one transaction, roughly: a batch at or above it takes no further record.
 pub(crate) const MAX_BATCH_BYTES: u64 = 1 << 20;
-/// Output read for a reader at once.
-pub(crate) const READER_PAGE_ROWS: u64 = 16;
+/// Output read for a reader at once, at most 128 KiB: what a reader that stopped reading holds beside its connection's
+/// buffer.
+pub(crate) const READER_PAGE_ROWS: u64 = 4;
 /// How long output is kept after its Turn ended.
 pub(crate) const OUTPUT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Open event streams of one Session.
@@ -38,12 +39,27 @@ pub(crate) const STREAMS_PER_SESSION: usize = 32;
 /// A comment keeps an idle event stream open through proxies.
 pub(crate) const STREAM_COMMENT: Duration = Duration::from_secs(15);
 
+/// A port's connection inside the sandbox: the runtime tries two addresses for 5 s each.
+pub(crate) const PORT_CONNECT_WAIT: Duration = Duration::from_secs(15);
+/// After a port was not connected because its link broke, its end is waited for, and then the next link.
+pub(crate) const PORT_LINK_END_WAIT: Duration = Duration::from_secs(5);
+/// From the last moment a request through a port moved to the head of its answer.
+pub(crate) const PORT_HEAD_WAIT: Duration = Duration::from_secs(300);
+/// The head of an answer through a port.
+pub(crate) const PORT_HEAD_BYTES: usize = 64 << 10;
+/// Everything a port sends before the head of its answer was understood: informational answers too.
+pub(crate) const PORT_BEFORE_ANSWER_BYTES: usize = 512 << 10;
+/// What is left to do for a port's connection once its answer has ended.
+pub(crate) const PORT_GOODBYE: Duration = Duration::from_secs(5);
+
 /// How long a runtime waits between SIGTERM and SIGKILL when its Turn is canceled.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
 /// Links between upgrade and welcome.
 pub(crate) const OPENING_LINKS: usize = 256;
-/// Hellos of one address refused in one minute before the next are answered `link_busy` unread.
+/// Of these, those of one address.
+pub(crate) const OPENING_LINKS_OF_ADDRESS: usize = 64;
+/// Hellos of one address refused in one minute before further wrong ones are answered `link_busy`.
 pub(crate) const REJECTED_HELLOS: u32 = 60;
 pub(crate) const REJECTED_HELLOS_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose refusals are remembered; the oldest window is forgotten first.
@@ -58,6 +74,9 @@ pub(crate) const DRIVE_PAUSE_MAX: Duration = Duration::from_secs(15);
 pub(crate) const DRIVE_TIMER: Duration = Duration::from_secs(60);
 /// That the runtime has a Turn is stored with its first output, at the latest after this.
 pub(crate) const CONFIRM_WAIT: Duration = Duration::from_millis(20);
+/// How often final acknowledgements are stored, and how many wait for it; further ones are not stored.
+pub(crate) const ACKED_TIMER: Duration = Duration::from_secs(1);
+pub(crate) const ACKED_NOTED: usize = 10_000;
 /// How often old output, events and idempotency records are removed.
 pub(crate) const PRUNE_TIMER: Duration = Duration::from_secs(600);
 /// Tries of an admission that finds its Environment placed by someone else each time it places it itself.
@@ -75,3 +94,12 @@ pub(crate) const ACCESS_LINGER: Duration = Duration::from_secs(5);
 pub(crate) const ACCESS_RENEWAL: Duration = Duration::from_secs(30);
 /// Pause before activity that could not be stored is stored again.
 pub(crate) const ACCESS_RETRY: Duration = Duration::from_secs(1);
+/// A file transfer in which nothing moves is ended after this.
+pub(crate) const FILE_STALL: Duration = Duration::from_secs(120);
+/// Pieces of a download that wait for its client; each is what one read of the sandbox's stream gave.
+pub(crate) const FILE_PIECES: usize = 2;
+/// Further tries of a read whose link broke before the sandbox answered.
+pub(crate) const FILE_READ_TRIES: u32 = 2;
+/// What is read of the body of a refused upload before it is answered, and for how long.
+pub(crate) const DISCARD_BYTES: usize = 64 << 20;
+pub(crate) const DISCARD_WAIT: Duration = Duration::from_secs(5);

@@ -9,6 +9,10 @@
 //! revokes tells `Links` after its commit; a sweep compares all links with their allocations every two seconds, so
 //! that a forgotten word delays the end and does not prevent it.
 //!
+//! A sandbox may dial as often as it likes: what it does must not shut out the others behind its address. So a hello is
+//! read however many of its address were refused, the right credential is always heard, and beyond the limit a wrong one
+//! is only answered `link_busy`; and no address holds more than a quarter of the openings.
+//!
 //! Refused alternatives: a cache of allocation states beside the links, which would have to be right after every
 //! rollback; one task per link that polls its row.
 
@@ -17,9 +21,10 @@ mod rejections;
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -30,7 +35,13 @@ use oac_wire::shapes::LinkResource;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{Core, http::error::Chain, limits, task::Kind, turns::ledger::Job};
+use crate::{
+    Core,
+    http::error::Chain,
+    limits,
+    task::Kind,
+    turns::{ledger::Job, signals::Counts},
+};
 
 pub use accept::routes;
 
@@ -39,6 +50,8 @@ pub struct Links {
     current: Mutex<HashMap<AllocationId, Arc<Link>>>,
     /// Links between upgrade and welcome.
     opening: Arc<Semaphore>,
+    /// The same by address, so that one address cannot take all places.
+    opening_of: Counts<IpAddr>,
     rejections: Mutex<rejections::Rejections>,
 }
 
@@ -47,6 +60,7 @@ impl Default for Links {
         Self {
             current: Mutex::default(),
             opening: Arc::new(Semaphore::new(limits::OPENING_LINKS)),
+            opening_of: Counts::default(),
             rejections: Mutex::default(),
         }
     }
@@ -65,6 +79,8 @@ pub struct Link {
     pub(crate) wake: Notify,
     /// A Turn recorded as sent, for the driver to send without reading it again. Losing it loses nothing.
     handed: Mutex<Option<Job>>,
+    /// Sequence of the latest Turn that this link's driver began with.
+    begun: AtomicI64,
 }
 
 /// A stream that may not be opened.
@@ -120,8 +136,16 @@ impl Link {
         self.wake.notify_one();
     }
 
+    /// A Turn that was handed over and not begun. One that the driver found by itself before it was handed over is not
+    /// begun again: its end may have been acknowledged meanwhile.
     pub(crate) fn handed(&self) -> Option<Job> {
-        self.handed.lock().take()
+        let job = self.handed.lock().take()?;
+        (job.turn.sequence > self.begun.load(Ordering::Acquire)).then_some(job)
+    }
+
+    /// The driver begins with the Turn of this sequence; no Turn before it is begun after it.
+    pub(crate) fn begin(&self, sequence: i64) {
+        self.begun.fetch_max(sequence, Ordering::AcqRel);
     }
 
     pub(crate) fn become_ready(&self) {

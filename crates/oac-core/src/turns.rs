@@ -15,6 +15,7 @@
 //! Refused alternatives: a central dispatcher that scans for work, which costs a scan per command; a follower that
 //! appends without comparing offsets and trusts that links never overlap.
 
+mod acked;
 mod batch;
 mod drive;
 mod follow;
@@ -42,6 +43,7 @@ pub struct Turns {
     pub(crate) events: Signals<SessionId>,
     /// Open event streams.
     pub(crate) streams: Counts<SessionId>,
+    acked: acked::Acked,
 }
 
 impl Turns {
@@ -58,6 +60,8 @@ impl Turns {
 pub fn start(core: &Arc<Core>) {
     core.tasks
         .spawn(Kind::Worker, "pruning", prune::run(core.clone()));
+    core.tasks
+        .spawn(Kind::Worker, "acknowledgements", acked::run(core.clone()));
     core.tasks
         .spawn(Kind::Worker, "turn readers", wake_readers(core.clone()));
 }

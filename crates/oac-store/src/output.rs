@@ -91,13 +91,15 @@ impl Tx {
         self.execute(sql, params![offset, turn_id]).await.map(drop)
     }
 
-    /// Removes a batch of output records of Turns that ended before `before`; returns how many.
-    pub async fn prune_output(&self, before: Time) -> Result<u64, StoreError> {
+    /// Removes a batch of output records of Turns that ended from `since` on and before `before`; returns how many. An
+    /// ended Turn gets no more output, so a time up to which everything was removed need not be looked at again.
+    pub async fn prune_output(&self, since: Time, before: Time) -> Result<u64, StoreError> {
         let sql = format!(
             "DELETE FROM turn_output WHERE (turn_id, start_offset) IN (SELECT o.turn_id, o.start_offset \
-             FROM turns t JOIN turn_output o ON o.turn_id = t.id WHERE t.ended_at < $1 LIMIT {})",
+             FROM turns t JOIN turn_output o ON o.turn_id = t.id \
+             WHERE t.ended_at >= $1 AND t.ended_at < $2 LIMIT {})",
             limits::PRUNE_BATCH
         );
-        self.execute(&sql, params![before]).await
+        self.execute(&sql, params![since, before]).await
     }
 }

@@ -8,20 +8,8 @@ use oac_model::{AllocationState, SessionId, SessionState, TurnId, TurnState};
 use oac_store::{AllocationRow, CleanupCause, Dispatch, EventKind, Initialization, StoreError, Tx};
 use serde_json::json;
 
-use super::record::cause_from;
+use super::{record::cause_from, sandbox::SandboxState};
 use crate::turns::{Settlement, ledger};
-
-/// The sandbox as its Session shows it.
-fn shown(row: &AllocationRow) -> &'static str {
-    match row.state {
-        AllocationState::Reserved if row.cause.is_some() => "cleaning",
-        AllocationState::CleanupPending => "cleaning",
-        AllocationState::Released => "none",
-        // Its first link, which completes the initialization, tells of `running`.
-        AllocationState::Running if row.initialization == Initialization::Complete => "running",
-        AllocationState::Reserved | AllocationState::Creating | AllocationState::Running => "starting",
-    }
-}
 
 /// Called with every stored change of an allocation, in its transaction. Names the Turns it settled.
 pub(super) async fn after(
@@ -29,9 +17,7 @@ pub(super) async fn after(
     was: &AllocationRow,
     row: &AllocationRow,
 ) -> Result<Vec<TurnId>, StoreError> {
-    if shown(was) != shown(row) || was.diagnostic != row.diagnostic {
-        changed(tx, row).await?;
-    }
+    show(tx, was, row).await?;
     let mut settled = Vec::new();
     if row.cause != was.cause {
         settled = interrupt(tx, row).await?;
@@ -42,11 +28,20 @@ pub(super) async fn after(
     Ok(settled)
 }
 
+/// Tells the Session what it is shown differently.
+pub(super) async fn show(tx: &Tx, was: &AllocationRow, row: &AllocationRow) -> Result<(), StoreError> {
+    let visible = |row: &AllocationRow| (SandboxState::of(row), row.compute_phase, row.diagnostic);
+    if visible(was) != visible(row) {
+        changed(tx, row).await?;
+    }
+    Ok(())
+}
+
 /// The allocation appeared or looks different.
 pub(super) async fn changed(tx: &Tx, row: &AllocationRow) -> Result<(), StoreError> {
     let data = json!({
         "allocation_id": row.id,
-        "state": shown(row),
+        "state": SandboxState::of(row),
         "compute_phase": row.compute_phase,
         "diagnostic": row.diagnostic,
     });

@@ -27,6 +27,8 @@ use crate::{
 const LAST_ANSWER: Duration = Duration::from_secs(2);
 /// How long a client may take to send a request's head.
 const HEAD_WAIT: Duration = Duration::from_secs(30);
+/// What one connection buffers of an answer that its client does not read, and the largest head of a request.
+const BUFFER_BYTES: usize = 64 * 1024;
 /// Connections served at once; further ones wait in the kernel's queue.
 pub const MAX_CONNECTIONS: usize = 65_536;
 /// Pause after a failed accept, which means that descriptors ran out.
@@ -96,6 +98,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, tasks: 
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT)
+        .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
         .with_upgrades();
     tokio::pin!(connection);

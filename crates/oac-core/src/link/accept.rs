@@ -25,6 +25,7 @@ use crate::{
         serve::Peer,
         strict::{NoQuery, StrictQuery},
     },
+    limits,
     task::Kind,
     turns,
 };
@@ -68,16 +69,20 @@ async fn sandbox_link(
 
 async fn serve(core: Arc<Core>, socket: WebSocket, address: IpAddr) {
     let opening = Opening::new(Socket::from_axum(socket));
-    let Ok(permit) = core.links.opening.clone().try_acquire_owned() else {
+    let places = (
+        core.links.opening.clone().try_acquire_owned(),
+        core.links
+            .opening_of
+            .open(address, limits::OPENING_LINKS_OF_ADDRESS),
+    );
+    let (Ok(_), Some(_)) = &places else {
+        drop(places);
         return opening.refuse(Refusal::Busy).await;
     };
-    if !core.links.rejections.lock().admits(address, Instant::now()) {
-        return opening.refuse(Refusal::Busy).await;
-    }
     let Some((link, driver)) = open(&core, opening, address).await else {
         return;
     };
-    drop(permit);
+    drop(places);
     core.links.enter(&link);
     let (connection, allocation) = (link.connection_id(), link.allocation_id());
     tracing::info!(%allocation, %connection, "a sandbox linked");
@@ -97,7 +102,13 @@ async fn open(
     mut opening: Opening,
     address: IpAddr,
 ) -> Option<(Arc<Link>, oac_link::LinkDriver)> {
-    let reject = || core.links.rejections.lock().record(address, Instant::now());
+    // False once the address has had too many hellos refused: then it learns no more than that.
+    let reject = || {
+        let mut rejections = core.links.rejections.lock();
+        let told = rejections.admits(address, Instant::now());
+        rejections.record(address, Instant::now());
+        told
+    };
     let hello = match opening.hello().await {
         Ok(hello) => hello,
         Err(HelloError::VersionUnsupported) => {
@@ -127,7 +138,10 @@ async fn open(
     let allocation = match judge(allocation, &hello) {
         Ok(allocation) => allocation,
         Err(refusal) => {
-            reject();
+            if !reject() {
+                opening.refuse(Refusal::Busy).await;
+                return None;
+            }
             tracing::info!(allocation = %hello.resource.id, %refusal, %address, "a link was refused");
             opening.refuse(refusal).await;
             return None;
@@ -156,6 +170,7 @@ async fn welcome(
         ready: Default::default(),
         wake: Default::default(),
         handed: Default::default(),
+        begun: Default::default(),
     };
     Some((Arc::new(link), driver))
 }

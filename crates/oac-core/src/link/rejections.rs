@@ -1,4 +1,4 @@
-//! Refused hellos counted by address, so that guessing is slow and cheap to refuse.
+//! Refused hellos counted by address, so that guessing tells nothing and fills no log.
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 
@@ -13,7 +13,7 @@ struct Window {
 }
 
 impl Rejections {
-    /// Whether a hello from `address` is still read.
+    /// Whether a refused hello from `address` is still told why.
     pub(super) fn admits(&self, address: IpAddr, now: Instant) -> bool {
         self.0
             .get(&address)
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_unheard_after_sixty_refusals_until_its_minute_is_over() {
+    fn an_address_is_told_nothing_after_sixty_refusals_until_its_minute_is_over() {
         let mut rejections = Rejections::default();
         let (one, two) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let start = Instant::now();

@@ -122,6 +122,7 @@ impl Admission {
         if core.hub.memory().deployment().reset_in_progress {
             return Err(ApiError::reset_in_progress_unavailable());
         }
+        let id = allocation.as_ref().map(|a| a.id);
         // Next, and its sandbox waits for it.
         let link = allocation
             .filter(|a| unfinished == 0 && ledger::takes_turns(a))
@@ -139,8 +140,11 @@ impl Admission {
         };
         tx.commit().await?;
         core.turns.notify(session.id, &[]);
-        if let (Some(link), Some(job)) = (link, job) {
-            link.hand(job);
+        match (link, job, id) {
+            (Some(link), Some(job), _) => link.hand(job),
+            // A sandbox that became ready meanwhile has looked before there was anything to see.
+            (_, _, Some(id)) if unfinished == 0 => core.links.wake(id),
+            _ => {}
         }
         Ok(Placed::Stored(body))
     }

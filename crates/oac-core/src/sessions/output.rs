@@ -48,7 +48,8 @@ pub(crate) enum OutputStreamName {
     Stderr,
 }
 
-/// Follows a Turn's output: `output` events as bytes are written, then one `end`. Following wakes no sandbox.
+/// Follows a Turn's output: `output` events as bytes are written, then one `end`. Following wakes no sandbox. Output is
+/// kept seven days after the Turn's end; then `end` comes alone.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session_id}/turns/{turn_id}/output",
@@ -86,22 +87,23 @@ pub(crate) async fn follow_output(
             "offset is beyond the end of the output: it has fewer bytes.",
         ));
     }
+    let expired = expired(&read, &turn).await?;
     let place = stream::open(&core, session.id)?;
     Ok(stream::respond(
         core,
         changes,
         place,
         from,
-        move |core, at| async move { next(&core, turn_id, at).await },
+        move |core, at| async move { next(&core, turn_id, at, expired).await },
     ))
 }
 
 /// The events from byte `at` on, as far as they are stored.
-async fn next(core: &Core, turn: TurnId, at: u64) -> Result<(u64, Found), ApiError> {
+async fn next(core: &Core, turn: TurnId, at: u64, expired: bool) -> Result<(u64, Found), ApiError> {
     let read = core.store.single();
     // The Turn first: when it has ended, the rows read after it are all there are.
     let turn = read.turn(turn).await?.ok_or_else(ApiError::not_found)?;
-    let rows = if at < turn.output_stored {
+    let rows = if at < turn.output_stored && !expired {
         rows(&read, &turn, at).await?
     } else {
         Vec::new()
@@ -109,10 +111,13 @@ async fn next(core: &Core, turn: TurnId, at: u64) -> Result<(u64, Found), ApiErr
     let mut text = String::new();
     let mut after = at;
     for row in &rows {
-        // Only the first can begin before `at`.
-        let skip = usize::try_from(after.saturating_sub(row.start_offset)).unwrap_or(usize::MAX);
+        let skip = match usize::try_from(after.checked_sub(row.start_offset).unwrap_or(u64::MAX)) {
+            Ok(skip) => skip,
+            // Bytes before it are gone: none may be given out in their place (INV-S7).
+            Err(_) => break,
+        };
         let Some(bytes) = row.bytes.get(skip..).filter(|b| !b.is_empty()) else {
-            continue;
+            break;
         };
         let offset = row.start_offset + skip as u64;
         after = offset + bytes.len() as u64;
@@ -128,7 +133,7 @@ async fn next(core: &Core, turn: TurnId, at: u64) -> Result<(u64, Found), ApiErr
             },
         );
     }
-    if after < turn.output_stored && !rows.is_empty() {
+    if after > at && after < turn.output_stored {
         return Ok((after, Found::Some(text)));
     }
     if turn.state.is_terminal() {
@@ -143,6 +148,16 @@ async fn next(core: &Core, turn: TurnId, at: u64) -> Result<(u64, Found), ApiErr
             Found::Some(text)
         },
     ))
+}
+
+/// Whether the Turn's output was kept its time. From then on its stream is its `end` alone, which still tells how many
+/// bytes there were, whether or not pruning has come to it.
+async fn expired(read: &Read, turn: &TurnRow) -> Result<bool, ApiError> {
+    let age = i64::try_from(limits::OUTPUT_AGE.as_millis()).unwrap_or(i64::MAX);
+    Ok(match turn.ended_at {
+        Some(ended) => ended.plus_millis(age) <= read.database_time().await?,
+        None => false,
+    })
 }
 
 async fn rows(read: &Read, turn: &TurnRow, at: u64) -> Result<Vec<OutputRow>, ApiError> {

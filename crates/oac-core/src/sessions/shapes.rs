@@ -9,6 +9,8 @@ use oac_model::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::allocations::SandboxState;
+
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Network)]
 pub(crate) struct NetworkShape {
@@ -90,20 +92,6 @@ pub(crate) struct SandboxShape {
     pub diagnostic: String,
     #[schema(required, value_type = Option<String>, format = DateTime)]
     pub changed_at: Option<Time>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum SandboxState {
-    None,
-    Starting,
-    Running,
-    Suspending,
-    Suspended,
-    Waking,
-    Cleaning,
-    Disconnected,
-    Missing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use oac_model::SessionId;
 use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
     Core,
@@ -91,12 +92,17 @@ where
         let _place = place;
         let stopping = core.tasks.stopping();
         let mut owner = core.owner.subscribe();
+        // Not started anew by what wakes the reader and is nothing to it.
+        let mut comment_at = Instant::now() + limits::STREAM_COMMENT;
         let mut caught_up = false;
         while core.owner.ownership().is_some() {
             let Ok((after, found)) = next(core.clone(), state).await else { break };
             state = after;
             match found {
-                Found::Some(text) => yield chunk(text),
+                Found::Some(text) => {
+                    yield chunk(text);
+                    comment_at = Instant::now() + limits::STREAM_COMMENT;
+                }
                 Found::Last(text) => {
                     yield chunk(text);
                     break;
@@ -104,14 +110,18 @@ where
                 Found::Nothing => {
                     if !caught_up {
                         caught_up = true;
-                        yield chunk(":\n\n".to_owned());
+                        comment_at = Instant::now();
                     }
                     loop {
                         tokio::select! {
-                            () = changes.changed() => break,
-                            () = tokio::time::sleep(limits::STREAM_COMMENT) => yield chunk(":\n\n".to_owned()),
-                            _ = owner.changed() => break,
+                            biased;
                             () = stopping.cancelled() => return,
+                            () = sleep_until(comment_at) => {
+                                yield chunk(":\n\n".to_owned());
+                                comment_at = Instant::now() + limits::STREAM_COMMENT;
+                            }
+                            _ = owner.changed() => break,
+                            () = changes.changed() => break,
                         }
                     }
                 }

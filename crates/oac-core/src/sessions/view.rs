@@ -1,14 +1,12 @@
 //! From rows to what the routes answer.
 
-use oac_model::{AllocationState, ComputePhase, ProviderKind, SessionId};
-use oac_store::{
-    AllocationDiagnostic, AllocationRow, Initialization, InputRow, Read, SessionRow, StoreError, TurnRow, Tx,
-};
+use oac_model::{ComputePhase, ProviderKind, SessionId};
+use oac_store::{AllocationRow, InputRow, Read, SessionRow, StoreError, TurnRow, Tx};
 
 use super::shapes::{
-    InputShape, NetworkShape, PlacementShape, SandboxShape, SandboxState, SessionShape, TurnCounts, TurnShape,
+    InputShape, NetworkShape, PlacementShape, SandboxShape, SessionShape, TurnCounts, TurnShape,
 };
-use crate::{Core, placement::Placed};
+use crate::{Core, allocations::SandboxState, placement::Placed};
 
 /// The Session as it is now.
 pub(super) async fn session(core: &Core, read: &Read, row: SessionRow) -> Result<SessionShape, StoreError> {
@@ -106,13 +104,7 @@ fn sandbox(placed: bool, allocation: Option<&AllocationRow>) -> SandboxShape {
         };
     };
     SandboxShape {
-        state: sandbox_state(
-            allocation.state,
-            allocation.compute_phase,
-            allocation.initialization,
-            allocation.diagnostic,
-            allocation.cause.is_some(),
-        ),
+        state: SandboxState::of(allocation),
         compute_phase: Some(allocation.compute_phase),
         diagnostic: allocation
             .diagnostic
@@ -122,40 +114,6 @@ fn sandbox(placed: bool, allocation: Option<&AllocationRow>) -> SandboxShape {
                 .state_changed_at
                 .max(allocation.compute_phase_changed_at),
         ),
-    }
-}
-
-fn sandbox_state(
-    state: AllocationState,
-    phase: ComputePhase,
-    initialization: Initialization,
-    diagnostic: Option<AllocationDiagnostic>,
-    given_up: bool,
-) -> SandboxState {
-    match state {
-        // Given up before anything was sent.
-        AllocationState::Reserved if given_up => return SandboxState::Cleaning,
-        AllocationState::CleanupPending => return SandboxState::Cleaning,
-        AllocationState::Released => return SandboxState::None,
-        _ => {}
-    }
-    match diagnostic {
-        Some(AllocationDiagnostic::NodeUnavailable) => return SandboxState::Disconnected,
-        Some(AllocationDiagnostic::ResourceMissing) => return SandboxState::Missing,
-        _ => {}
-    }
-    match phase {
-        ComputePhase::Quiescing | ComputePhase::Suspending => SandboxState::Suspending,
-        ComputePhase::Suspended => SandboxState::Suspended,
-        ComputePhase::Restoring | ComputePhase::Waking => SandboxState::Waking,
-        ComputePhase::Disabled | ComputePhase::Running => {
-            // Until its runtime linked once it cannot take a command.
-            if state == AllocationState::Running && initialization == Initialization::Complete {
-                SandboxState::Running
-            } else {
-                SandboxState::Starting
-            }
-        }
     }
 }
 
@@ -208,61 +166,4 @@ pub(super) async fn with_input(read: &Read, row: TurnRow) -> Result<TurnShape, S
         column: "turns.input_id".to_owned(),
     })?;
     Ok(turn(row, input))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sandbox_state_follows_from_state_phase_initialization_and_diagnostic() {
-        use AllocationState as A;
-        use ComputePhase as P;
-        let (pending, complete) = (Initialization::Pending, Initialization::Complete);
-        for (state, phase, initialization, diagnostic, expected) in [
-            (A::Reserved, P::Disabled, pending, None, SandboxState::Starting),
-            (A::Creating, P::Disabled, pending, None, SandboxState::Starting),
-            (A::Running, P::Disabled, pending, None, SandboxState::Starting),
-            (A::Running, P::Disabled, complete, None, SandboxState::Running),
-            (A::Running, P::Running, complete, None, SandboxState::Running),
-            (A::Running, P::Quiescing, complete, None, SandboxState::Suspending),
-            (
-                A::Running,
-                P::Suspending,
-                complete,
-                None,
-                SandboxState::Suspending,
-            ),
-            (A::Running, P::Suspended, complete, None, SandboxState::Suspended),
-            (A::Running, P::Restoring, complete, None, SandboxState::Waking),
-            (A::Running, P::Waking, complete, None, SandboxState::Waking),
-            (
-                A::CleanupPending,
-                P::Running,
-                complete,
-                None,
-                SandboxState::Cleaning,
-            ),
-            (
-                A::Running,
-                P::Disabled,
-                complete,
-                Some(AllocationDiagnostic::NodeUnavailable),
-                SandboxState::Disconnected,
-            ),
-            (
-                A::Running,
-                P::Disabled,
-                complete,
-                Some(AllocationDiagnostic::ResourceMissing),
-                SandboxState::Missing,
-            ),
-        ] {
-            assert_eq!(
-                sandbox_state(state, phase, initialization, diagnostic, false),
-                expected,
-                "{state:?} {phase:?}"
-            );
-        }
-    }
 }

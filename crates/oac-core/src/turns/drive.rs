@@ -39,6 +39,8 @@ pub(super) enum Trouble {
     Store(#[from] StoreError),
     #[error("this Core does not own the installation")]
     NotOwner,
+    #[error("the runtime's status names another instance than its hello")]
+    OtherInstance,
     #[error("the runtime and Core disagree about Turn {0}: asking again")]
     Disagree(TurnId),
 }
@@ -64,15 +66,18 @@ pub(crate) async fn drive(core: &Arc<Core>, link: &Arc<Link>) -> Infallible {
 
 async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> Result<Infallible, Trouble> {
     let status = link.admit(core).await?.status().await?;
+    if status.instance_id != link.instance_id {
+        return Err(Trouble::OtherInstance);
+    }
     ledger::linked(core, link).await?;
     link.become_ready();
+    // Whoever waits for the sandbox.
+    core.turns.events.notify(link.session_id);
     core.pokes.allocations.notify_one();
     let mut job = begin(core, link, &status).await?;
     loop {
         *progressed = true;
         if job.is_none() {
-    // Whoever waits for the sandbox.
-    core.turns.events.notify(link.session_id);
             job = match link.handed() {
                 Some(job) => Some(job),
                 None => ledger::next(core, link).await?,
@@ -152,6 +157,7 @@ fn reported_as(turn: &StatusTurn) -> Reported {
 /// Sends the Turn if it was not, follows it to its end and settles it. The next Turn, already recorded as sent.
 async fn run(core: &Arc<Core>, link: &Arc<Link>, mut job: Job) -> Result<Option<Job>, Trouble> {
     let turn = job.turn.id;
+    link.begin(job.turn.sequence);
     let mut confirmed = job.confirmed;
     if let Some(request) = job.put.take() {
         match put(core, link, turn, &request).await? {
@@ -216,7 +222,7 @@ async fn acknowledge(core: &Arc<Core>, link: &Link, turn: TurnId, offset: u64) -
         is_final: true,
     };
     link.admit(core).await?.ack(turn, ack).await?;
-    ledger::acknowledged(core, turn, offset).await?;
+    core.turns.acked.note(turn, offset);
     Ok(())
 }
 

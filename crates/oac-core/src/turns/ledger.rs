@@ -61,12 +61,13 @@ pub(super) async fn linked(core: &Arc<Core>, link: &Link) -> Result<(), Trouble>
             AllocationState::Creating | AllocationState::Running
         )
     {
+        let was = allocation.clone();
         allocation.initialization = Initialization::Complete;
         tx.save_allocation(&mut allocation).await?;
         if session.failed_creates != 0 {
             tx.set_failed_creates(session.id, 0).await?;
         }
-        allocations::appeared(&tx, &allocation).await?;
+        allocations::changed(&tx, &was, &allocation).await?;
         tx.commit().await?;
         core.turns.events.notify(link.session_id);
     }
@@ -210,14 +211,6 @@ pub(super) async fn settle(
     core.turns.output.notify(turn.id);
     core.turns.events.notify(session.id);
     Ok(next)
-}
-
-/// The runtime forgot the Turn.
-pub(super) async fn acknowledged(core: &Arc<Core>, turn: TurnId, offset: u64) -> Result<(), Trouble> {
-    let tx = begin(core).await?;
-    tx.record_acked(turn, offset).await?;
-    tx.commit().await?;
-    Ok(())
 }
 
 /// What to do with the Session's Turns now: the next one is recorded as sent to `allocation` if that can take it,

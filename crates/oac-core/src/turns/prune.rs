@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use oac_model::Time;
+
 use crate::{
     Core,
     http::{ApiError, error::Chain},
@@ -10,24 +12,30 @@ use crate::{
 
 /// Removes what is kept for a time only, until it is dropped.
 pub(super) async fn run(core: Arc<Core>) {
+    let mut pruned = None;
     loop {
         tokio::time::sleep(limits::PRUNE_TIMER).await;
         core.owner.owned().await;
-        if let Err(error) = prune_once(&core).await {
-            tracing::warn!(error = %Chain(&error), "old output and answers are not removed");
+        match prune_once(&core, pruned).await {
+            Ok(before) => pruned = Some(before),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "old output and answers are not removed");
+            }
         }
     }
 }
 
-async fn prune_once(core: &Arc<Core>) -> Result<(), ApiError> {
+/// The time before which ended Turns have no output any more; up to `pruned` it is known of an earlier call.
+async fn prune_once(core: &Arc<Core>, pruned: Option<Time>) -> Result<Time, ApiError> {
     let age = i64::try_from(limits::OUTPUT_AGE.as_millis()).unwrap_or(i64::MAX);
+    let before = core.store.single().database_time().await?.plus_millis(-age);
+    let since = pruned.or(Time::from_millis(0)).unwrap_or(before);
     loop {
         let tx = core.begin().await?;
-        let removed =
-            tx.prune_output(tx.now().plus_millis(-age)).await? + tx.prune_idempotency_records().await?;
+        let removed = tx.prune_output(since, before).await? + tx.prune_idempotency_records().await?;
         tx.commit().await?;
         if removed == 0 {
-            return Ok(());
+            return Ok(before);
         }
     }
 }

@@ -203,39 +203,67 @@ async fn a_first_message_that_is_no_hello_is_closed_and_another_version_is_told(
     assert_eq!(plain.status, 400);
 }
 
+/// A sandbox may send wrong hellos as fast as it likes: it learns nothing, and the others behind its address link.
 #[tokio::test]
-async fn after_sixty_refused_hellos_an_address_is_unheard() {
+async fn after_sixty_refused_hellos_an_address_is_told_nothing_and_the_right_credential_still_links() {
     let world = World::start().await;
     let placed = world.place().await;
     let mut wrong = placed.sandbox.hello();
     wrong.credential = Secret::new("0".repeat(64));
+    let refused = async || {
+        let refused = sandbox::connect(&world.core.url, &wrong, None).await;
+        refusal(refused.err().unwrap())
+    };
     for _ in 0..60 {
-        let refused = sandbox::connect(&world.core.url, &wrong, None)
-            .await
-            .err()
-            .unwrap();
-        assert_eq!(refusal(refused), Refusal::CredentialRejected);
+        assert_eq!(refused().await, Refusal::CredentialRejected);
     }
-    let unheard = placed.sandbox.try_connect(&world.core.url).await.err().unwrap();
-    assert_eq!(refusal(unheard), Refusal::Busy);
+    assert_eq!(refused().await, Refusal::Busy);
+    let _connection = placed.sandbox.connect(&world.core.url).await;
+    world.until_linked(&placed).await;
+}
+
+/// An open WebSocket of the link route, from a loopback address of its own.
+async fn raw_from(world: &World, source: [u8; 4]) -> tokio::net::TcpStream {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((source, 0).into()).unwrap();
+    let address = world.core.url.trim_start_matches("http://").parse().unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let upgrade = "GET /api/v1/sandbox-link HTTP/1.1\r\nHost: core\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    stream.write_all(upgrade.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 101");
+    stream
 }
 
 #[tokio::test]
-async fn at_most_256_links_open_at_once() {
+async fn at_most_64_links_of_an_address_and_256_of_all_open_at_once() {
     let world = World::start().await;
     let placed = world.place().await;
+    let busy = async || refusal(placed.sandbox.try_connect(&world.core.url).await.err().unwrap());
     let mut opening = Vec::new();
-    for _ in 0..256 {
-        opening.push(raw(&world).await);
+    for _ in 0..64 {
+        opening.push(raw_from(&world, [127, 0, 0, 1]).await);
     }
-    let busy = placed.sandbox.try_connect(&world.core.url).await.err().unwrap();
-    assert_eq!(refusal(busy), Refusal::Busy);
-    drop(opening);
+    world
+        .eventually("no place for this address", async || {
+            (busy().await == Refusal::Busy).then_some(())
+        })
+        .await;
+    opening.clear();
     world
         .eventually("room for a link", async || {
             placed.sandbox.try_connect(&world.core.url).await.ok().map(drop)
         })
         .await;
+    for host in 2..6 {
+        for _ in 0..64 {
+            opening.push(raw_from(&world, [127, 0, 0, host]).await);
+        }
+    }
+    assert_eq!(busy().await, Refusal::Busy);
 }
 
 #[derive(Clone, Default)]
@@ -260,8 +288,8 @@ async fn a_link_credential_is_in_no_log_line_error_or_row() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // The runtime of this test has one thread.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // Before Core sets its own: the database's threads log too. A test has its process to itself.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let world = World::start().await;
     let placed = world.place().await;
     let connection = placed.sandbox.connect(&world.core.url).await;

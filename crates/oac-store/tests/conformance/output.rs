@@ -103,12 +103,14 @@ pub(crate) async fn old_output_is_pruned_with_its_turn_kept(world: World) {
     ended.state = TurnState::Completed;
     ended.ended_at = Some(tx.now());
     assert!(tx.save_turn(&ended).await.unwrap());
-    assert_eq!(tx.prune_output(tx.now()).await.unwrap(), 0);
+    let first = tx.now();
+    assert_eq!(tx.prune_output(first, tx.now()).await.unwrap(), 0);
     tx.commit().await.unwrap();
     let (later, owner) = world.later(Duration::from_secs(8 * 86400)).await;
     let tx = later.begin(&owner).await.unwrap();
     let week_ago = tx.now().plus_millis(-7 * 86_400_000);
-    assert_eq!(tx.prune_output(week_ago).await.unwrap(), 1);
+    assert_eq!(tx.prune_output(first.plus_millis(1), week_ago).await.unwrap(), 0);
+    assert_eq!(tx.prune_output(first, week_ago).await.unwrap(), 1);
     tx.commit().await.unwrap();
     assert_eq!(all(&world, ended.id, 0).await, []);
     assert_eq!(all(&world, open.id, 0).await.len(), 1);
