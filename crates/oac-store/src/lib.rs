@@ -34,6 +34,8 @@ mod dialect;
 mod error;
 mod events;
 mod exclusive_lock;
+#[cfg(feature = "faults")]
+mod faults;
 mod exec;
 mod file_operations;
 mod generations;
@@ -64,6 +66,8 @@ pub use deployment::{DeploymentRow, ResourceCounts, Selection};
 pub use error::StoreError;
 pub use events::EventRow;
 pub use exclusive_lock::{ExclusiveLock, ExclusiveLockError};
+#[cfg(feature = "faults")]
+pub use faults::{Faults, Hold, Side};
 pub use file_operations::FileOperationRow;
 pub use generations::GenerationRow;
 pub use idempotency::IdempotencyRow;

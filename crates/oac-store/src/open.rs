@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     pub(crate) noticed: Arc<Noticed>,
     pub(crate) dialect: Dialect,
     pub(crate) database: Database,
+    #[cfg(feature = "faults")]
+    pub(crate) faults: std::sync::Arc<crate::faults::Faults>,
 }
 
 impl Store {
@@ -210,6 +212,8 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
             clock_offset_millis: options.clock_offset_millis,
         },
         database: options.database.clone(),
+        #[cfg(feature = "faults")]
+        faults: Default::default(),
     })
 }
 
@@ -270,6 +274,8 @@ async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Inner, OpenE
             clock_offset_millis: options.clock_offset_millis,
         },
         database: options.database.clone(),
+        #[cfg(feature = "faults")]
+        faults: Default::default(),
     })
 }
 

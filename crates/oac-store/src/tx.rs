@@ -20,6 +20,9 @@ pub struct Read {
     exec: Exec,
     pub(crate) dialect: Dialect,
     noticed: Arc<Noticed>,
+    /// None on the lease's own connection.
+    #[cfg(feature = "faults")]
+    faults: Option<Arc<crate::faults::Faults>>,
 }
 
 /// Which deployment lock a transaction takes (core.md section 2).
@@ -125,7 +128,13 @@ impl Store {
 
     /// One for the lease itself.
     pub(crate) async fn begin_lease(&self) -> Result<Read, StoreError> {
-        self.begin_on(&self.inner.lease, self.writing()).await
+        #[allow(unused_mut, reason = "changed with the feature alone")]
+        let mut lease = self.begin_on(&self.inner.lease, self.writing()).await?;
+        #[cfg(feature = "faults")]
+        {
+            lease.faults = None;
+        }
+        Ok(lease)
     }
 
     fn writing(&self) -> TransactionOptions {
@@ -152,6 +161,8 @@ impl Store {
             exec,
             dialect: self.inner.dialect,
             noticed: self.inner.noticed.clone(),
+            #[cfg(feature = "faults")]
+            faults: Some(self.inner.faults.clone()),
         }
     }
 }
@@ -166,6 +177,10 @@ impl Read {
         &self,
         statement: impl Future<Output = Result<T, sea_orm::DbErr>>,
     ) -> Result<T, StoreError> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            faults.alive()?;
+        }
         let answer = if self.dialect.is_postgres() {
             self.noticed.limited(statement).await
         } else {
@@ -291,6 +306,12 @@ impl Tx {
     /// After [`StoreError::Unknown`] and [`StoreError::Database`] the outcome is unknown and must be read; after any other
     /// nothing was stored.
     pub async fn commit(self) -> Result<(), StoreError> {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = self.read.faults.clone() {
+            faults.before_commit().await?;
+            self.read.commit_unfenced().await?;
+            return faults.after_commit();
+        }
         self.read.commit_unfenced().await
     }
 
