@@ -1,27 +1,56 @@
 //! The commands and their arguments.
 
 mod admin;
+mod context;
+mod copy;
 mod deployment;
 mod exec;
+mod forward;
 mod login;
+mod manual;
 mod node;
 mod session;
+mod turns;
 
-use std::{ffi::OsString, path::PathBuf, str::FromStr};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{Failure, client::Client, config, output};
+use crate::{
+    Failure,
+    client::Client,
+    config::{self, Config, Name},
+    output::{self, Form},
+};
 
-/// Run commands in sandboxes on your own hosts, and operate the hosts.
+const EXAMPLES: &str = "\
+Begin with:
+  oac login                                     where Core is, and your keys
+  S=$(oac session create --name work)           a Session with a sandbox of its own
+  oac session exec $S -- uname -a               a command in it
+  oac session cp ./src $S:src                   files into it
+  oac session port-forward $S 8080:8000         a port of it on this machine
+  oac session rm $S                             and away with it
+
+Exit status: 0 done; 1 refused or failed, with one line saying why; 2 wrong arguments. `oac session exec` has its own,
+see its help.";
+
+/// Run commands in sandboxes on your own hosts, and operate the hosts
 #[derive(Debug, Parser)]
-#[command(name = "oac", version, about, arg_required_else_help = true)]
+#[command(name = "oac", version, about, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// Configuration file [default: ~/.config/oac/config.toml]
-    #[arg(long, global = true, value_name = "F")]
+    #[arg(long, global = true, value_name = "F", help_heading = "Global options")]
     config: Option<PathBuf>,
+    /// The installation to talk to [default: the current context]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
+    context: Option<Name>,
     /// Print one JSON document, or one per line for streams
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
     #[command(subcommand)]
     command: Command,
@@ -31,7 +60,10 @@ pub struct Cli {
 enum Command {
     /// Write the configuration: Core's address and your keys, asked for on the terminal
     Login(login::Login),
-    /// Sessions and the commands in them
+    /// The installations that the configuration knows
+    #[command(subcommand)]
+    Context(context::Context),
+    /// Sessions, and the commands, files and ports in them
     #[command(subcommand)]
     Session(session::Session),
     /// Hosts that run sandboxes
@@ -43,17 +75,37 @@ enum Command {
     /// Projects and their keys
     #[command(subcommand)]
     Admin(admin::Admin),
+    /// Print a script that completes `oac` in a shell
+    Completions(manual::Completions),
+    /// Print the manual page, or write all of them
+    Man(manual::Man),
 }
 
-/// What every command gets.
-struct Context {
+/// What every command that talks to Core gets.
+struct Run {
     client: Client,
-    json: bool,
+    form: Form,
+    /// The configuration file, and the context in use.
+    config: PathBuf,
+    context: Name,
 }
 
-#[derive(Debug, Args)]
-struct SessionId {
-    /// Session id, as `oac session ls` shows it
+impl Run {
+    fn begin(path: &Path, context: Option<&Name>, form: Form) -> Result<Self, Failure> {
+        let config = Config::load(path)?;
+        let (context, entry) = config.entry(context)?;
+        Ok(Self {
+            client: Client::new(context.clone(), entry.clone())?,
+            form,
+            config: path.to_owned(),
+            context,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+struct SessionArgument {
+    /// Session id, as `oac session list` shows it
     #[arg(value_name = "S", value_parser = id::<oac_model::SessionId>)]
     session: oac_model::SessionId,
 }
@@ -61,7 +113,15 @@ struct SessionId {
 /// An id in an argument. A name in its place is the usual mistake.
 fn id<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse()
-        .map_err(|_| "give the id, as `create` and `ls` print it, not a name".to_owned())
+        .map_err(|_| "give the id, as `create` and `list` print it, not a name".to_owned())
+}
+
+/// `key=value`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected key=value".to_owned()),
+    }
 }
 
 impl Cli {
@@ -83,7 +143,8 @@ impl Cli {
     /// Runs the command and returns the exit status.
     pub async fn run(self) -> u8 {
         let exec = matches!(self.command, Command::Session(session::Session::Exec(_)));
-        let done = self.dispatch().await;
+        let form = if self.json { Form::Json } else { Form::Text };
+        let done = self.dispatch(form).await;
         if done.is_ok()
             && let Some(why) = output::lost()
         {
@@ -95,7 +156,7 @@ impl Cli {
         match done {
             Ok(status) => status,
             Err(failure) => {
-                output::complain_of(&failure);
+                output::failed(form, &failure);
                 // sessions.md section 10a: only the command's own end gives another status.
                 if exec {
                     exec::ANYTHING_ELSE
@@ -106,25 +167,22 @@ impl Cli {
         }
     }
 
-    async fn dispatch(self) -> Result<u8, Failure> {
-        let path = match self.config {
-            Some(path) => path,
-            None => config::default_path()?,
-        };
-        let json = self.json;
-        let context = || {
-            Ok::<_, Failure>(Context {
-                client: Client::new(config::Config::load(&path)?)?,
-                json,
-            })
-        };
+    async fn dispatch(self, form: Form) -> Result<u8, Failure> {
+        let path = || self.config.clone().map_or_else(config::default_path, Ok);
+        let run = || Run::begin(&path()?, self.context.as_ref(), form);
         match self.command {
-            Command::Login(login) => login.run(&path).map(|()| 0),
-            Command::Session(session::Session::Exec(exec)) => exec.run(&context()?).await,
-            Command::Session(session) => session.run(&context()?).await.map(|()| 0),
-            Command::Node(node) => node.run(&context()?).await.map(|()| 0),
-            Command::Deployment(deployment) => deployment.run(&context()?).await.map(|()| 0),
-            Command::Admin(admin) => admin.run(&context()?).await.map(|()| 0),
+            Command::Login(login) => login.run(&path()?, self.context, form).await,
+            Command::Context(context) => context.run(&path()?, self.context, form),
+            Command::Session(session) => return session.run(&run()?).await,
+            Command::Node(node) => node.run(&run()?).await,
+            Command::Deployment(deployment) => deployment.run(&run()?).await,
+            Command::Admin(admin) => admin.run(&run()?).await,
+            Command::Completions(completions) => {
+                completions.run();
+                Ok(())
+            }
+            Command::Man(man) => man.run(),
         }
+        .map(|()| 0)
     }
 }

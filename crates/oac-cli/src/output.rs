@@ -1,11 +1,28 @@
 //! What a command prints: tables and lines for people, JSON for programs.
 
+pub mod status;
+pub mod streams;
+
 use std::{
     io::{self, ErrorKind, Write},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// For programs: one document, or one per line for streams.
+    Json,
+}
 
 /// One line about what is wrong and what to do, on standard error.
 pub fn complain(line: &str) {
@@ -17,8 +34,26 @@ pub fn note(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
+/// A command's failure on standard error: one line for people, one document for programs.
+pub fn failed(form: Form, failure: &Failure) {
+    match form {
+        Form::Text => complain_of(failure),
+        Form::Json => {
+            let mut error = json!({ "code": failure.code(), "message": with_causes(failure) });
+            if let Failure::Refused { status, .. } = failure {
+                error["status"] = json!(status);
+            }
+            note(&json!({ "error": error }).to_string());
+        }
+    }
+}
+
 /// An error and its causes on one line.
 pub fn complain_of(error: &dyn std::error::Error) {
+    complain(&with_causes(error));
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -28,11 +63,32 @@ pub fn complain_of(error: &dyn std::error::Error) {
         }
         cause = error.source();
     }
-    complain(&line);
+    printable(&line)
+}
+
+/// `text` on one line: whatever would move the cursor or change the terminal is escaped.
+pub fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
 }
 
 /// Why something printed was lost, once that happened.
 static LOST: OnceLock<String> = OnceLock::new();
+
+/// Whether nobody reads standard output any more.
+static GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the reader of standard output went away, as far as writing to it has shown.
+pub fn reader_is_gone() -> bool {
+    GONE.load(Ordering::Relaxed)
+}
 
 /// Notes how a write to standard output or error went. A reader that went away wants no more, and loses nothing.
 pub fn written(result: io::Result<()>) {
@@ -51,12 +107,22 @@ pub fn lost() -> Option<&'static str> {
 /// A line on standard output. A reader that went away ends nothing.
 pub fn line(text: &str) {
     let mut stdout = anstream::stdout();
-    written(writeln!(stdout, "{text}").and_then(|()| stdout.flush()));
+    let result = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    if matches!(&result, Err(e) if e.kind() == ErrorKind::BrokenPipe) {
+        GONE.store(true, Ordering::Relaxed);
+    }
+    written(result);
 }
 
 /// One JSON document, or one of a stream, on a line of its own.
 pub fn json(value: &Value) {
     line(&value.to_string());
+}
+
+/// A whole list as one document: `{"data": […]}`.
+pub fn documents(items: impl Iterator<Item = Value>) -> Result<(), Failure> {
+    json(&json!({ "data": items.collect::<Vec<_>>() }));
+    Ok(())
 }
 
 /// Rows under a header, columns padded to their widest cell.
@@ -83,13 +149,34 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-/// The text at `path` (dotted) in `value`; `-` for null, nothing or an empty text.
-pub fn cell(value: &Value, path: &str) -> String {
+/// A table's cell: `-` for nothing, the rest on one line.
+pub fn cell(text: &str) -> String {
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        printable(text)
+    }
+}
+
+/// A cell that may be absent.
+pub fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| cell(&v.to_string()))
+}
+
+/// Labels and what they say, one a line.
+pub fn facts(facts: &[(&str, String)]) {
+    let width = facts.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    for (label, text) in facts {
+        line(&format!("{label:<width$}  {text}"));
+    }
+}
+
+/// The member at `path` (dotted) of a document, as a cell.
+pub fn member(value: &Value, path: &str) -> String {
     let found = path.split('.').try_fold(value, |v, key| v.get(key));
     match found {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) if text.is_empty() => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => cell(text),
         Some(other) => other.to_string(),
     }
 }
@@ -98,16 +185,21 @@ pub fn cell(value: &Value, path: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::cell;
+    use super::*;
 
     #[test]
     fn a_cell_without_text_shows_a_dash() {
         let session =
             json!({ "name": null, "sandbox": { "diagnostic": "", "state": "running" }, "turns": 0 });
         for path in ["name", "sandbox.diagnostic", "sandbox.absent", "absent.state"] {
-            assert_eq!(cell(&session, path), "-", "{path}");
+            assert_eq!(member(&session, path), "-", "{path}");
         }
-        assert_eq!(cell(&session, "sandbox.state"), "running");
-        assert_eq!(cell(&session, "turns"), "0");
+        assert_eq!(member(&session, "sandbox.state"), "running");
+        assert_eq!(member(&session, "turns"), "0");
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_cannot_move_the_cursor() {
+        assert_eq!(printable("a\nb\u{1b}[2Jc\u{9b}é"), "a\\nb\\u{1b}[2Jc\\u{9b}é");
     }
 }

@@ -1,5 +1,12 @@
 //! A reader of server-sent events, as far as Core sends them.
 
+/// What a stream holds: events, and comments, which Core sends when there is nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    Event(Event),
+    Comment,
+}
+
 /// One event: its type, its id and its data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
@@ -24,8 +31,8 @@ const LINE_BYTES: usize = 1024 * 1024;
 pub struct NotEvents;
 
 impl Reader {
-    /// The events that `chunk` completes.
-    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, NotEvents> {
+    /// The events and comments that `chunk` completes.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Item>, NotEvents> {
         self.pending.extend_from_slice(chunk);
         let mut events = Vec::new();
         let mut start = 0;
@@ -43,10 +50,13 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, line: &str) -> Option<Event> {
+    fn take(&mut self, line: &str) -> Option<Item> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            return (!event.data.is_empty() || !event.kind.is_empty()).then_some(event);
+            return (!event.data.is_empty() || !event.kind.is_empty()).then_some(Item::Event(event));
+        }
+        if line.starts_with(':') {
+            return Some(Item::Comment);
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -74,16 +84,19 @@ mod tests {
         let body =
             b": comment\n\nevent: output\nid: 5\ndata: {\"a\":1}\n\nevent: end\r\ndata: x\r\ndata: y\r\n\r\n";
         let whole = Reader::default().push(body).unwrap();
-        assert_eq!(whole.len(), 2);
-        assert_eq!(
-            whole[0],
-            Event {
-                kind: "output".into(),
-                id: Some("5".into()),
-                data: "{\"a\":1}".into()
-            }
-        );
-        assert_eq!(whole[1].data, "x\ny");
+        let event = |kind: &str, id: Option<&str>, data: &str| {
+            Item::Event(Event {
+                kind: kind.into(),
+                id: id.map(str::to_owned),
+                data: data.into(),
+            })
+        };
+        let expected = [
+            Item::Comment,
+            event("output", Some("5"), "{\"a\":1}"),
+            event("end", None, "x\ny"),
+        ];
+        assert_eq!(whole, expected);
         for cut in 0..body.len() {
             let mut reader = Reader::default();
             let mut events = reader.push(&body[..cut]).unwrap();

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use oac_model::{ImageDigest, SourceCommit};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Context;
-use crate::{Failure, client::Key, output};
-
-const PATH: &str = "/core/v1/sandbox/deployment";
+use super::Run;
+use crate::{
+    Failure,
+    client::deployment::Selection,
+    output::{self, Form},
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Deployment {
@@ -21,6 +23,9 @@ pub(super) enum Deployment {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  oac deployment set --runtime dist/manifest.json --cpus 2 --memory 2048")]
 pub(super) struct Set {
     /// Manifest of the Runtime release: manifest.json of a release directory
     #[arg(long, value_name = "manifest.json")]
@@ -52,17 +57,17 @@ struct Image {
 }
 
 impl Deployment {
-    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
         match self {
-            Self::Show => show(context, &context.client.get(Key::Core, PATH).await?),
-            Self::Set(set) => set.run(context).await?,
+            Self::Show => show(run, &run.client.deployment().await?.json),
+            Self::Set(set) => set.run(run).await?,
         }
         Ok(())
     }
 }
 
 impl Set {
-    async fn run(self, context: &Context) -> Result<(), Failure> {
+    async fn run(self, run: &Run) -> Result<(), Failure> {
         let text = match std::fs::read(&self.runtime) {
             Ok(text) => text,
             Err(source) => {
@@ -78,34 +83,24 @@ impl Set {
                 self.runtime.display()
             ))
         })?;
-        let now = context.client.get(Key::Core, PATH).await?;
-        let body = json!({
-            "expected_generation": now.get("generation").and_then(Value::as_i64).unwrap_or(0),
-            "provider": "docker",
-            "resources": { "cpus": self.cpus, "memory_mib": self.memory },
-            "runtime": {
-                "source_commit": manifest.source_commit,
-                "artifacts": {
-                    "image_id": manifest.images.runtime.config_digest,
-                    "image_manifest_digest": manifest.images.runtime.manifest_digest,
-                },
-            },
-        });
-        // Setup is a POST, a change of a present selection a PUT (core.md section 5).
-        let saved = match now.get("provider") {
-            None | Some(Value::Null) => context.client.post(Key::Core, PATH, &body).await?,
-            Some(_) => context.client.put(Key::Core, PATH, &body).await?,
+        let now = run.client.deployment().await?.value;
+        let selection = Selection {
+            cpus: self.cpus,
+            memory_mib: self.memory,
+            source_commit: manifest.source_commit,
+            image_id: manifest.images.runtime.config_digest,
+            image_manifest_digest: manifest.images.runtime.manifest_digest,
         };
-        show(context, &saved);
+        show(run, &run.client.save_deployment(&now, &selection).await?.json);
         Ok(())
     }
 }
 
-fn show(context: &Context, deployment: &Value) {
-    if context.json {
+fn show(run: &Run, deployment: &Value) {
+    if run.form == Form::Json {
         return output::json(deployment);
     }
-    for (label, path) in [
+    let facts = [
         ("Installation", "installation_id"),
         ("Provider", "provider"),
         ("Generation", "generation"),
@@ -120,7 +115,7 @@ fn show(context: &Context, deployment: &Value) {
         ("Nodes ready", "rollout.nodes.ready"),
         ("Nodes unknown", "rollout.nodes.unknown"),
         ("Reset", "reset.clear"),
-    ] {
-        output::line(&format!("{label:<14} {}", output::cell(deployment, path)));
-    }
+    ]
+    .map(|(label, path)| (label, output::member(deployment, path)));
+    output::facts(&facts);
 }

@@ -1,19 +1,25 @@
 //! `oac session exec`: one command, from its submission to its exit status (sessions.md section 10a).
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
-    io::{IsTerminal, Read, Write},
+    io::{IsTerminal, Read},
     time::Duration,
 };
 
 use clap::Args;
-use futures_util::StreamExt;
+use oac_model::{SessionId, TurnId};
 use oac_wire::B64;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
 
-use super::{Context, SessionId, session};
-use crate::{Failure, client::Key, output, sse};
+use super::{Run, SessionArgument, pair};
+use crate::{
+    Failure,
+    client::turns::{End, NewInput, Turn},
+    interrupt::Interrupts,
+    once::{self, Outcome},
+    output::{self, Form},
+    watch::{Until, Watch},
+};
 
 /// Exit status of everything that is not the command's own end.
 pub(super) const ANYTHING_ELSE: u8 = 125;
@@ -23,87 +29,72 @@ const CANCELED: u8 = 130;
 
 /// Largest standard input, in bytes.
 const STDIN_BYTES: u64 = 8 * 1024 * 1024;
-/// How long the output stream is looked for again after it broke: the first and the longest pause.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+const EXAMPLES: &str = "\
+Examples:
+  oac session exec $S -- make test
+  oac session exec $S --cwd /workspace/app --env CI=1 -- npm test
+  oac session exec $S -- tar -xf - < sources.tar
+  oac session exec $S -- bash -c 'grep -r TODO . | wc -l'
+  oac session exec $S --detach -- ./long-job
+
+Exit status: the command's own; 128 + signal when a signal ended it; 124 at its time limit; 126 when it could not be
+started; 130 when it was canceled; 125 for anything else, with one line saying what to do.";
 
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Exec {
     #[command(flatten)]
-    session: SessionId,
+    session: SessionArgument,
     /// Working directory in the sandbox [default: /workspace]
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
-    /// Environment variable, as key=value; may repeat
-    #[arg(long = "env", value_name = "K=V", value_parser = session::pair)]
+    /// Environment variable of the command; may repeat
+    #[arg(long = "env", value_name = "K=V", value_parser = pair)]
     env: Vec<(String, String)>,
     /// Seconds after which the command is killed [default: 3600]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: Option<u32>,
+    /// Submit the command, print its Turn's id and return
+    #[arg(long)]
+    detach: bool,
     /// The command and its arguments, run without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
     args: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Output {
-    offset: u64,
-    stream: String,
-    data: B64,
-}
-
-#[derive(Deserialize)]
-struct End {
-    state: String,
-    exit_code: Option<i64>,
-    signal: Option<i64>,
-    reason: Option<String>,
-    output_truncated: bool,
-}
-
-/// How one connection to the output stream ended.
-enum Followed {
-    Ended(End),
-    Broken,
-    Left,
-}
-
 impl Exec {
-    pub(super) async fn run(self, context: &Context) -> Result<u8, Failure> {
-        let body = self.body()?;
-        let session = format!("/v1/sessions/{}", self.session.session);
-        let created = context
-            .client
-            .post(Key::Project, &format!("{session}/inputs"), &body)
-            .await?;
-        let turn = output::cell(&created, "turn.id");
-        if turn.parse::<oac_model::TurnId>().is_err() {
-            return Err(Failure::Usage(
-                "Core's answer holds no Turn: compare the versions of oac and Core".to_owned(),
-            ));
+    pub(super) async fn run(self, run: &Run) -> Result<u8, Failure> {
+        let input = self.input()?;
+        // From here on Ctrl-C must not end the program between the submission and its answer.
+        let mut interrupts = Interrupts::listen()?;
+        let session = self.session.session;
+        let submitting = Submitting { run, session };
+        let Some((turn, interrupted)) = submitting.submit(&input, &mut interrupts).await? else {
+            return Ok(ANYTHING_ELSE);
+        };
+        if self.detach {
+            if run.form == Form::Text {
+                output::line(&turn.to_string());
+            }
+            if interrupted {
+                run.client.cancel_turn(session, turn).await?;
+                return Ok(CANCELED);
+            }
+            return Ok(0);
         }
-        follow_to_the_end(context, &format!("{session}/turns/{turn}")).await
+        attend(run, session, turn, interrupts, interrupted).await
     }
 
-    fn body(&self) -> Result<Value, Failure> {
-        let mut body = Map::new();
-        body.insert("args".to_owned(), json!(self.args));
-        if let Some(cwd) = &self.cwd {
-            body.insert("cwd".to_owned(), json!(cwd));
-        }
-        if !self.env.is_empty() {
-            body.insert(
-                "env".to_owned(),
-                json!(self.env.iter().cloned().collect::<BTreeMap<_, _>>()),
-            );
-        }
-        if let Some(timeout) = self.timeout {
-            body.insert("timeout_seconds".to_owned(), json!(timeout));
-        }
+    fn input(&self) -> Result<NewInput, Failure> {
         let stdin = standard_input()?;
-        if !stdin.is_empty() {
-            body.insert("stdin".to_owned(), json!(B64(stdin).encode()));
-        }
-        Ok(Value::Object(body))
+        Ok(NewInput {
+            args: self.args.clone(),
+            cwd: self.cwd.clone(),
+            env: self.env.iter().cloned().collect::<BTreeMap<_, _>>(),
+            stdin: (!stdin.is_empty()).then(|| B64(stdin).encode()),
+            timeout_seconds: self.timeout,
+        })
     }
 }
 
@@ -124,136 +115,151 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
         })?;
     if bytes.len() as u64 > STDIN_BYTES {
         return Err(Failure::Usage(
-            "standard input is over 8 MiB: copy it into the sandbox instead".to_owned(),
+            "standard input is over 8 MiB: copy it into the sandbox with `oac session cp` instead".to_owned(),
         ));
     }
     Ok(bytes)
 }
 
-async fn follow_to_the_end(context: &Context, turn: &str) -> Result<u8, Failure> {
-    let (mut offset, mut canceled, mut pause) = (0, false, RETRY.0);
-    loop {
-        let before = offset;
-        match follow(context, turn, &mut offset, &mut canceled).await {
-            Ok(Followed::Ended(end)) => return Ok(status_of(context, &end)),
-            Ok(Followed::Left) => {
-                output::complain(&format!("left; the command may still run: {turn}"));
-                return Ok(ANYTHING_ELSE);
-            }
-            Ok(Followed::Broken) | Err(Failure::Unreachable { .. }) => {}
-            // Core restarts or a standby takes over; the command runs on meanwhile.
-            Err(Failure::Refused { status: 503, .. }) => {}
-            Err(failure) => return Err(failure),
-        }
-        pause = if offset == before {
-            (pause * 2).min(RETRY.1)
-        } else {
-            RETRY.0
+struct Submitting<'a> {
+    run: &'a Run,
+    session: SessionId,
+}
+
+impl Submitting<'_> {
+    /// The Turn, and whether Ctrl-C came meanwhile; nothing after a second Ctrl-C.
+    async fn submit(
+        &self,
+        input: &NewInput,
+        interrupts: &mut Interrupts,
+    ) -> Result<Option<(TurnId, bool)>, Failure> {
+        let key = once::key();
+        let slow = || {
+            output::complain(
+                "no answer from Core yet; asking again whether it took the command, which runs at most once",
+            );
         };
+        let send = async || self.run.client.submit_input(self.session, input, &key).await;
+        let answer = once::send(send, slow);
+        tokio::pin!(answer);
+        let mut interrupted = false;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut answer => break outcome,
+                () = interrupts.next() => {
+                    if interrupted {
+                        output::complain(&format!("left; {}", self.look()));
+                        return Ok(None);
+                    }
+                    interrupted = true;
+                    output::complain("canceling once Core has answered; press Ctrl-C again to leave");
+                }
+            }
+        };
+        match outcome {
+            Outcome::Answered(submitted) => {
+                if self.run.form == Form::Json {
+                    let turn = submitted.json.get("turn").cloned().unwrap_or_default();
+                    output::json(&serde_json::json!({ "type": "turn", "turn": turn }));
+                }
+                Ok(Some((submitted.value.turn.id, interrupted)))
+            }
+            Outcome::Refused(failure) => Err(failure),
+            Outcome::Unknown(failure) => {
+                output::failed(self.run.form, &failure);
+                Err(Failure::Unfinished(self.look()))
+            }
+        }
+    }
+
+    fn look(&self) -> String {
+        format!(
+            "whether Core took the command is unknown: look with `oac session turns {}` before running it again",
+            self.session
+        )
+    }
+}
+
+/// Follows the Turn to its end. The first Ctrl-C cancels it, the second leaves it.
+async fn attend(
+    run: &Run,
+    session: SessionId,
+    turn: TurnId,
+    mut interrupts: Interrupts,
+    interrupted: bool,
+) -> Result<u8, Failure> {
+    let watch = Watch::new(&run.client, session, turn, run.form);
+    let interrupted = Cell::new(interrupted);
+    let control = async {
+        if !interrupted.get() {
+            tokio::select! {
+                () = interrupts.next() => {
+                    watch.say("canceling; press Ctrl-C again to leave the command running");
+                }
+                // Nobody reads the output any more: what would end a local command by SIGPIPE.
+                () = watch.gone.notified() => {}
+            }
+        }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = tokio::signal::ctrl_c() => {
-                if canceled {
-                    output::complain(&format!("left; the command may still run: {turn}"));
-                    return Ok(ANYTHING_ELSE);
-                }
-                cancel(context, turn, &mut canceled).await;
-            }
+            () = cancel(&watch) => {}
+            () = interrupts.next() => {}
         }
-    }
-}
-
-/// The first Ctrl-C cancels, the second leaves.
-async fn cancel(context: &Context, turn: &str, canceled: &mut bool) {
-    *canceled = true;
-    output::complain("canceling; press Ctrl-C again to leave the command running");
-    if let Err(failure) = context
-        .client
-        .post(Key::Project, &format!("{turn}/cancel"), &json!({}))
-        .await
-    {
-        output::complain_of(&failure);
-    }
-}
-
-async fn follow(
-    context: &Context,
-    turn: &str,
-    offset: &mut u64,
-    canceled: &mut bool,
-) -> Result<Followed, Failure> {
-    let path = format!("{turn}/output?offset={offset}");
-    let response = context.client.events(Key::Project, &path).await?;
-    let mut body = response.bytes_stream();
-    let mut reader = sse::Reader::default();
-    loop {
-        let chunk = tokio::select! {
-            chunk = body.next() => chunk,
-            _ = tokio::signal::ctrl_c() => {
-                if *canceled {
-                    return Ok(Followed::Left);
-                }
-                cancel(context, turn, canceled).await;
-                continue;
-            }
-        };
-        let Some(Ok(chunk)) = chunk else {
-            return Ok(Followed::Broken);
-        };
-        let Ok(events) = reader.push(&chunk) else {
-            return Ok(Followed::Broken);
-        };
-        for event in events {
-            match event.kind.as_str() {
-                "output" => {
-                    let Ok(output) = serde_json::from_str::<Output>(&event.data) else {
-                        return Ok(Followed::Broken);
-                    };
-                    if output.offset != *offset {
-                        return Ok(Followed::Broken);
-                    }
-                    *offset += output.data.0.len() as u64;
-                    print(context, &event.data, &output);
-                }
-                "end" => {
-                    let Ok(end) = serde_json::from_str::<End>(&event.data) else {
-                        return Ok(Followed::Broken);
-                    };
-                    if context.json {
-                        output::line(&event.data);
-                    }
-                    return Ok(Followed::Ended(end));
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-fn print(context: &Context, event: &str, output: &Output) {
-    if context.json {
-        return output::line(event);
-    }
-    // Bytes as they are, to the stream they came from; a reader that went away ends nothing.
-    let written = if output.stream == "stderr" {
-        let mut stderr = std::io::stderr().lock();
-        stderr.write_all(&output.data.0).and_then(|()| stderr.flush())
-    } else {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(&output.data.0).and_then(|()| stdout.flush())
     };
-    output::written(written);
+    let ended = tokio::select! {
+        ended = watch.print(0, Until::End) => ended,
+        () = watch.show_waiting() => Ok(None),
+        () = control => Ok(None),
+    };
+    match ended {
+        Ok(Some(end)) => Ok(status_of(run.form, &end)),
+        Ok(None) => {
+            watch.say(&format!(
+                "left; the command may still run: {}",
+                again(session, turn)
+            ));
+            Ok(ANYTHING_ELSE)
+        }
+        Err(failure) => {
+            output::failed(run.form, &failure);
+            Err(Failure::Unfinished(format!(
+                "the command may still run: {}",
+                again(session, turn)
+            )))
+        }
+    }
 }
 
-fn status_of(context: &Context, end: &End) -> u8 {
+fn again(session: SessionId, turn: TurnId) -> String {
+    format!(
+        "look with `oac session logs {session} {turn} --follow`, end it with `oac session cancel {session} {turn}`"
+    )
+}
+
+/// Asks Core to cancel the Turn until it heard, and then never ends: the Turn's end is told by its output.
+async fn cancel(watch: &Watch<'_>) {
+    loop {
+        match watch.client.cancel_turn(watch.session, watch.turn).await {
+            Ok(_) => break,
+            Err(failure) if failure.is_passing() => tokio::time::sleep(Duration::from_secs(1)).await,
+            Err(failure) => {
+                watch.say(&failure.to_string());
+                break;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
+/// How a Turn's end is told: the exit status, and for people one line where it is not the command's own.
+pub(super) fn status_of(form: Form, end: &End) -> u8 {
     let reason = end.reason.as_deref().unwrap_or("no reason given");
     let say = |line: String| {
-        if !context.json {
-            output::complain(&line);
+        if form == Form::Text {
+            output::complain(&output::printable(&line));
         }
     };
     if end.output_truncated {
-        say("the output was longer than Core keeps; its end is missing".to_owned());
+        say("the output was longer than the 16 MiB that Core keeps; its end is missing".to_owned());
     }
     match (end.state.as_str(), end.exit_code, end.signal) {
         ("completed", Some(code), _) => u8::try_from(code).unwrap_or(ANYTHING_ELSE),
@@ -281,5 +287,14 @@ fn status_of(context: &Context, end: &End) -> u8 {
             ));
             ANYTHING_ELSE
         }
+    }
+}
+
+/// How a Turn ended, in a word or two for a table.
+pub(super) fn exit_of(turn: &Turn) -> String {
+    match (turn.exit_code, turn.signal) {
+        (Some(code), _) => code.to_string(),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => output::optional(turn.reason.as_deref()),
     }
 }

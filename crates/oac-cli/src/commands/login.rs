@@ -1,54 +1,115 @@
 //! `oac login`.
 
-use std::{
-    io::{BufRead, IsTerminal, Write},
-    path::Path,
-};
+use std::path::Path;
 
 use clap::Args;
 use oac_model::Secret;
-use rustix::termios::{self, LocalModes, OptionalActions};
 
 use crate::{
     Failure,
-    config::{self, Config},
-    output,
+    client::{Client, Key},
+    config::{self, Config, Entry, Name},
+    output::{self, Form},
+    terminal,
 };
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Keys are typed without being shown, or read as lines of standard input: the address, the Core key, the Project key. They
+are never taken from arguments or the environment. What is written was accepted by Core first.
+
+Examples:
+  oac login
+  oac login --context staging")]
 pub(super) struct Login {}
 
 impl Login {
-    /// Asks for the address and the keys; without a terminal they are read as three lines of standard input.
-    pub(super) fn run(self, path: &Path) -> Result<(), Failure> {
-        let url = ask("Core's address (such as https://oac.example.org): ", false)?;
-        if !config::is_origin(&url) {
-            return Err(Failure::Usage(
-                "the address must be http://host or https://host, without a path".to_owned(),
-            ));
-        }
-        let core_key = key("Core key, for operators (empty for none): ", "oac_core_")?;
-        let project_key = key("Project API key, for applications (empty for none): ", "oac_key_")?;
+    /// Asks for the address and the keys, has Core check them and writes them, with every other context kept.
+    pub(super) async fn run(self, path: &Path, context: Option<Name>, form: Form) -> Result<(), Failure> {
+        // A file that is refused is refused before anything is asked.
+        let before = match Config::load(path) {
+            Ok(config) => config,
+            Err(Failure::NoConfig { .. }) => Config::default(),
+            Err(failure) => return Err(failure),
+        };
+        let context = context.unwrap_or_else(|| before.current());
+        let present = before.get(&context);
+        let url = address(present)?;
+        // Keys go to the address they were given for, to no other.
+        let kept = present.filter(|p| p.url == url);
+        let core_key = key(
+            "Core key, for operators",
+            "oac_core_",
+            kept.and_then(|p| p.core_key.as_ref()),
+        )?;
+        let project_key = key(
+            "Project API key, for applications",
+            "oac_key_",
+            kept.and_then(|p| p.project_key.as_ref()),
+        )?;
         if core_key.is_none() && project_key.is_none() {
             return Err(Failure::Usage(
                 "enter at least one key; nothing was written".to_owned(),
             ));
         }
-        Config {
+        let entry = Entry {
             url,
             core_key,
             project_key,
+        };
+        verify(&context, &entry).await?;
+        let current = Config::edit(path, |config| {
+            config.put(context.clone(), entry.clone());
+            Ok(config.current())
+        })?;
+        match form {
+            Form::Json => output::json(&serde_json::json!({
+                "context": context.as_str(), "url": entry.url, "current": current == context,
+                "core_key": entry.core_key.is_some(), "project_key": entry.project_key.is_some(),
+            })),
+            Form::Text => {
+                output::line(&format!("Wrote the context {context} to {}", path.display()));
+                if current != context {
+                    output::note(&format!(
+                        "The current context is still {current}; change it with `oac context use {context}`."
+                    ));
+                }
+            }
         }
-        .save(path)?;
-        output::line(&format!("Wrote {}", path.display()));
         Ok(())
     }
 }
 
-fn key(prompt: &str, prefix: &str) -> Result<Option<Secret>, Failure> {
-    let text = ask(prompt, true)?;
+fn address(present: Option<&Entry>) -> Result<String, Failure> {
+    let text = match present {
+        Some(present) => {
+            let text = terminal::ask(&format!("Core's address [{}]: ", present.url))?;
+            if text.is_empty() {
+                present.url.clone()
+            } else {
+                text
+            }
+        }
+        None => terminal::ask("Core's address (such as https://oac.example.org): ")?,
+    };
+    if config::is_origin(&text) {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err(Failure::Usage(
+            "the address must be http://host or https://host, without a path; nothing was written".to_owned(),
+        ))
+    }
+}
+
+fn key(what: &str, prefix: &str, present: Option<&Secret>) -> Result<Option<Secret>, Failure> {
+    let empty = if present.is_some() {
+        "empty to keep it"
+    } else {
+        "empty for none"
+    };
+    let text = terminal::ask_secret(&format!("{what} ({empty}): "))?;
     if text.is_empty() {
-        return Ok(None);
+        return Ok(present.cloned());
     }
     if !text.starts_with(prefix) {
         return Err(Failure::Usage(format!(
@@ -58,33 +119,26 @@ fn key(prompt: &str, prefix: &str) -> Result<Option<Secret>, Failure> {
     Ok(Some(Secret::new(text)))
 }
 
-/// One line of standard input; `hidden` turns the terminal's echo off while it is typed.
-fn ask(prompt: &str, hidden: bool) -> Result<String, Failure> {
-    let stdin = std::io::stdin();
-    let terminal = stdin.is_terminal();
-    let failed = |source| Failure::File {
-        path: "standard input".into(),
-        source,
+/// Has Core accept each key.
+async fn verify(context: &Name, entry: &Entry) -> Result<(), Failure> {
+    let client = Client::new(context.clone(), entry.clone())?;
+    let refused = |which: &str, failure: Failure| match failure {
+        Failure::Refused { status: 401, .. } => Failure::Unfinished(format!(
+            "Core does not know the {which} key: enter one that is not revoked; nothing was written"
+        )),
+        other => other,
     };
-    if terminal {
-        let mut stderr = std::io::stderr();
-        let _ = write!(stderr, "{prompt}").and_then(|()| stderr.flush());
+    if entry.core_key.is_some() {
+        client
+            .check_key(Key::Core)
+            .await
+            .map_err(|failure| refused("Core", failure))?;
     }
-    let saved = (terminal && hidden)
-        .then(|| termios::tcgetattr(&stdin))
-        .transpose()
-        .map_err(|e| failed(e.into()))?;
-    if let Some(saved) = &saved {
-        let mut quiet = saved.clone();
-        quiet.local_modes.remove(LocalModes::ECHO);
-        termios::tcsetattr(&stdin, OptionalActions::Flush, &quiet).map_err(|e| failed(e.into()))?;
+    if entry.project_key.is_some() {
+        client
+            .check_key(Key::Project)
+            .await
+            .map_err(|failure| refused("Project", failure))?;
     }
-    let mut line = String::new();
-    let read = stdin.lock().read_line(&mut line);
-    if let Some(saved) = &saved {
-        let _ = termios::tcsetattr(&stdin, OptionalActions::Flush, saved);
-        let _ = writeln!(std::io::stderr());
-    }
-    read.map_err(failed)?;
-    Ok(line.trim().to_owned())
+    Ok(())
 }

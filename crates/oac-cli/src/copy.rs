@@ -1,0 +1,63 @@
+//! `oac session cp`: files and folders between this machine and a sandbox, over Core's file routes.
+//!
+//! What it guarantees: a file arrives whole or not at all, on either side, and is compared by SHA-256 where Core gives or
+//! takes one; a download writes inside the place it was given and nowhere else, whatever names the sandbox lists; what
+//! could not be copied is named, and then the exit status is not 0. What it leaves out, and says: links and special
+//! files, and on the way in folders without files, for which Core has no route.
+
+mod download;
+mod names;
+mod place;
+mod report;
+mod upload;
+
+use crate::{Failure, client::Client, output::Form};
+
+pub use place::Place;
+pub use report::Report;
+
+/// Transfers at once; Core takes 8 of a Session.
+const AT_ONCE: usize = 4;
+/// Largest file Core takes.
+const FILE_BYTES: u64 = 512 * 1024 * 1024;
+/// Bytes of a file in memory at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// A transfer that moves nothing for so long is given up.
+const STILL: std::time::Duration = std::time::Duration::from_secs(150);
+
+/// Copies `from` to `to`; one of them is in a sandbox.
+pub async fn copy(client: &Client, from: Place, to: Place, form: Form) -> Result<(), Failure> {
+    let report = Report::new(form);
+    match (from, to) {
+        (Place::Local(from), Place::Remote(to)) => upload::run(client, &from, &to, &report).await?,
+        (Place::Pipe, Place::Remote(to)) => upload::run_pipe(client, &to, &report).await?,
+        (Place::Remote(from), Place::Local(to)) => download::run(client, &from, &to, &report).await?,
+        (Place::Remote(from), Place::Pipe) => download::run_pipe(client, &from, &report).await?,
+        _ => {
+            return Err(Failure::Usage(
+                "one of SRC and DST is in a sandbox, as SESSION:PATH, and the other is not".to_owned(),
+            ));
+        }
+    }
+    report.finish()
+}
+
+/// Whether the rest is not worth trying: what failed was not about this one file.
+fn is_general(failure: &Failure) -> bool {
+    match failure {
+        Failure::Refused { code, status, .. } => {
+            *status == 401
+                || matches!(
+                    code.as_deref(),
+                    Some(
+                        "session_archived"
+                            | "sandbox_unreachable"
+                            | "core_standby"
+                            | "runtime_node_unavailable"
+                    )
+                )
+        }
+        Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::NotCore { .. } => true,
+        _ => false,
+    }
+}
