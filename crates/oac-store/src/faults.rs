@@ -62,6 +62,11 @@ impl Faults {
         self.0.lock().dies = Some((n, side));
     }
 
+    /// Nothing more is done to it; a dead one stays dead.
+    pub fn spare(&self) {
+        self.0.lock().dies = None;
+    }
+
     pub fn is_dead(&self) -> bool {
         self.0.lock().dead
     }

@@ -29,17 +29,18 @@ pub struct Placed {
 
 impl World {
     pub async fn start() -> Self {
-        Self::on(TestCore::start().await).await
+        Self::on(TestCore::start().await, 4).await
     }
 
     pub async fn start_postgres() -> Self {
-        Self::on(TestCore::start_postgres().await).await
+        Self::on(TestCore::start_postgres().await, 4).await
     }
 
-    async fn on(core: TestCore) -> Self {
+    /// One whose node takes so many sandboxes.
+    pub async fn on(core: TestCore, room: u32) -> Self {
         core.deploy(1, 512).await;
         placement::refresh_deployment(core.core()).await;
-        let node = Node::start(&core, 4).await;
+        let node = Node::start(&core, room).await;
         Self { core, node }
     }
 
