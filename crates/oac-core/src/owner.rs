@@ -50,6 +50,13 @@ impl Default for OwnerHandle {
 }
 
 impl OwnerHandle {
+    /// What a Core may do that renewed its lease then and never again. For tests of what the lease permits.
+    pub fn last_renewed(ownership: &Ownership, at: Instant) -> Self {
+        let owner = Self::default();
+        owner.renewed(ownership, at);
+        owner
+    }
+
     /// Holder and epoch while this process owns the installation and its lease has not run out.
     pub fn ownership(&self) -> Option<Ownership> {
         self.held

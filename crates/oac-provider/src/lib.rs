@@ -15,7 +15,7 @@ mod record;
 pub mod suite;
 
 pub use contract::*;
-pub use declared::{DOCKER_REASON, declarations_of};
+pub use declared::{DOCKER_REASON, E2B_REASON, declarations_of};
 pub use host::{HostIdentity, MachineIdentity, host_id_of};
 pub use lane::{Lanes, NoAnswer};
 pub use receipt::{Phase, PhaseEvent, Receipt, ReceiptOutcome, RefusedTransition};

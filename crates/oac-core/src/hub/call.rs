@@ -58,12 +58,12 @@ impl Hub {
     /// so `Unavailable` here is the one proof that it may store that nothing left.
     pub async fn call(&self, owner: &OwnerHandle, request: Request) -> CallOutcome {
         let operation = request.arguments.operation();
-        let unsupported_reason =
-            match oac_provider::declarations_of(request.provider).map(|d| d.support(operation)) {
-                // Rejected before a node is looked up (P-072).
-                Some(Support::Unsupported(_)) => return CallOutcome::Unsupported,
-                Some(Support::Supported) | None => None,
-            };
+        // Rejected before a node is looked up (P-072). A backend without declarations does nothing at all.
+        if !oac_provider::declarations_of(request.provider)
+            .is_some_and(|declared| declared.support(operation) == Support::Supported)
+        {
+            return CallOutcome::Unsupported;
+        }
         let Some(peer) = self.peer(request.node_id) else {
             return CallOutcome::Unavailable;
         };
@@ -77,7 +77,8 @@ impl Hub {
             reference: request.reference,
             arguments: request.arguments,
             deadline: peer.deadline(request.wait),
-            unsupported_reason,
+            // What is declared unsupported was never sent.
+            unsupported_reason: None,
         };
         // Asked while sending is locked: nothing comes between the look at the lease and the frame's place in the queue.
         let fenced =

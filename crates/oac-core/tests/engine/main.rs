@@ -4,10 +4,13 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod calls;
 mod create;
 mod hub;
 mod kill;
+mod limits;
 mod loss;
+mod managing;
 mod node;
 mod placement;
 mod world;
