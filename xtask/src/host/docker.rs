@@ -140,7 +140,9 @@ impl Drop for Engine {
             .ok()
             .and_then(|text| text.trim().parse::<u32>().ok());
         let pid = pid.unwrap_or_else(|| started.child.id()).to_string();
-        let asked = process::as_root("kill").and_then(|mut kill| Ok(kill.args(["-TERM", &pid]).status()?));
+        // The shell's own `kill`: a bare machine has no program of that name.
+        let asked = process::as_root("sh")
+            .and_then(|mut shell| Ok(shell.args(["-c", "kill -TERM \"$0\"", &pid]).status()?));
         if asked.is_ok_and(|status| status.success()) {
             let _ = started.child.wait();
             println!("    stopped the Docker Engine that this run started");

@@ -12,18 +12,28 @@ pub(crate) struct Need {
     pub(crate) package: &'static str,
     pub(crate) why: &'static str,
     pub(crate) present: fn() -> bool,
+    /// Looked at when the others are installed: some releases bring it with one of them, and have no package of that name.
+    pub(crate) afterwards: bool,
 }
 
 pub(crate) const DOCKER: &[Need] = &[
     Need {
         package: "docker.io",
         why: "sandboxes are containers of a Docker Engine",
-        present: || found("dockerd") && found("docker"),
+        present: || found("dockerd"),
+        afterwards: false,
+    },
+    Need {
+        package: "docker-cli",
+        why: "images are loaded into the Docker Engine with its program `docker`",
+        present: || found("docker"),
+        afterwards: true,
     },
     Need {
         package: "iptables",
         why: "the Docker Engine sets up its networks with it",
         present: || found("iptables"),
+        afterwards: false,
     },
 ];
 
@@ -31,6 +41,7 @@ pub(crate) const POSTGRES: &[Need] = &[Need {
     package: "postgresql",
     why: "Core's storage is tested on SQLite and on PostgreSQL",
     present: || super::postgres::programs().is_some(),
+    afterwards: false,
 }];
 
 pub(crate) const IMAGE: &[Need] = &[
@@ -38,16 +49,19 @@ pub(crate) const IMAGE: &[Need] = &[
         package: "mmdebstrap",
         why: "the Runtime image is built from Debian packages",
         present: || found("mmdebstrap"),
+        afterwards: false,
     },
     Need {
         package: "debian-archive-keyring",
         why: "the packages of the Runtime image are checked with it",
         present: || Path::new("/usr/share/keyrings/debian-archive-keyring.gpg").exists(),
+        afterwards: false,
     },
     Need {
         package: "uidmap",
         why: "an account that is not root builds the Runtime image in a user namespace",
         present: || process::is_root() || found("newuidmap"),
+        afterwards: false,
     },
 ];
 
@@ -57,11 +71,15 @@ fn found(program: &str) -> bool {
 
 /// Installs what is missing of `needs`, after saying what and why. Installed packages stay.
 pub(crate) fn ensure_packages(needs: &[&[Need]]) -> Result<()> {
-    let missing: Vec<&Need> = needs
-        .iter()
-        .flat_map(|list| list.iter())
-        .filter(|need| !(need.present)())
-        .collect();
+    for afterwards in [false, true] {
+        let needs = needs.iter().flat_map(|list| list.iter());
+        install(needs.filter(|need| need.afterwards == afterwards))?;
+    }
+    Ok(())
+}
+
+fn install<'a>(needs: impl Iterator<Item = &'a Need>) -> Result<()> {
+    let missing: Vec<&Need> = needs.filter(|need| !(need.present)()).collect();
     if missing.is_empty() {
         return Ok(());
     }
