@@ -29,6 +29,8 @@ pub(crate) const MAX_STORED_OUTPUT_BYTES: u64 = 16 << 20;
 pub(crate) const MAX_OUTPUT_ROW_BYTES: usize = 32 << 10;
 /// Output stored in one transaction, roughly: a batch at or above it takes no further record.
 pub(crate) const MAX_BATCH_BYTES: u64 = 1 << 20;
+/// Bytes that are only counted are counted this often, so that a command which never stops writing costs few transactions.
+pub(crate) const COUNT_WAIT: Duration = Duration::from_millis(100);
 /// Output read for a reader at once, at most 128 KiB: what a reader that stopped reading holds beside its connection's
 /// buffer.
 pub(crate) const READER_PAGE_ROWS: u64 = 4;

@@ -51,26 +51,33 @@ pub(super) async fn follow(
     // Stored with the first output, unless that takes its time.
     let confirm_at = Instant::now() + limits::CONFIRM_WAIT;
     let mut acks = Acks::default();
+    let mut batch = Batch::at(turn.output_bytes);
+    // When bytes that are only counted are counted; each time costs a transaction that stores nothing else.
+    let mut count_at: Option<Instant> = None;
     let mut cancel: Option<Call<'_>> = turn.cancel_requested_at.map(|_| cancel(core, link, turn.id));
     loop {
         tokio::select! {
             items = output.next_batch(limits::MAX_BATCH_BYTES as usize) => {
-                let received = receive(&turn, items?)?;
-                let Some(exit) = received.exit else {
-                    if !ledger::store_output(core, &turn, confirmed.take(), &received.batch).await? {
-                        return Ok(End::Elsewhere);
-                    }
-                    turn.output_bytes = received.batch.end();
-                    core.turns.output.notify(turn.id);
-                    acks.want(received.batch.end());
-                    continue;
-                };
-                let offset = received.batch.end();
-                let settlement = Settlement::of(&exit);
-                return Ok(match ledger::settle_ended(core, link, &turn, confirmed, &received.batch, &settlement).await? {
-                    Some(next) => End::Settled { next, offset },
-                    None => End::Elsewhere,
-                });
+                let exit = receive(turn.id, &mut batch, items?)?;
+                if let Some(exit) = exit {
+                    let settlement = Settlement::of(&exit);
+                    let settled = ledger::settle_ended(core, link, &turn, confirmed, &batch, &settlement).await?;
+                    return Ok(match settled {
+                        Some(next) => End::Settled { next, offset: batch.end() },
+                        None => End::Elsewhere,
+                    });
+                }
+                if batch.rows().is_empty() {
+                    count_at.get_or_insert(Instant::now() + limits::COUNT_WAIT);
+                } else if !store(core, &mut turn, confirmed.take(), &mut batch, &mut acks).await? {
+                    return Ok(End::Elsewhere);
+                }
+            }
+            () = at(count_at) => {
+                count_at = None;
+                if !store(core, &mut turn, confirmed.take(), &mut batch, &mut acks).await? {
+                    return Ok(End::Elsewhere);
+                }
             }
             () = sleep_until(confirm_at), if confirmed.is_some() => {
                 if !ledger::store_output(core, &turn, confirmed.take(), &Batch::at(turn.output_bytes)).await? {
@@ -97,13 +104,30 @@ pub(super) async fn follow(
     }
 }
 
-struct Received {
-    batch: Batch<OutputStream>,
-    exit: Option<Exit>,
+/// Stores the batch, and begins the next one. False when the Turn is not where the batch continues from.
+async fn store(
+    core: &Arc<Core>,
+    turn: &mut TurnRow,
+    confirmed: Option<InstanceId>,
+    batch: &mut Batch<OutputStream>,
+    acks: &mut Acks<'_>,
+) -> Result<bool, Trouble> {
+    if !ledger::store_output(core, turn, confirmed, batch).await? {
+        return Ok(false);
+    }
+    turn.output_bytes = batch.end();
+    core.turns.output.notify(turn.id);
+    acks.want(batch.end());
+    *batch = Batch::at(batch.end());
+    Ok(true)
 }
 
-fn receive(turn: &TurnRow, items: Vec<OutputItem>) -> Result<Received, Trouble> {
-    let mut batch = Batch::at(turn.output_bytes);
+/// Adds what arrived; the exit, if that did.
+fn receive(
+    turn: TurnId,
+    batch: &mut Batch<OutputStream>,
+    items: Vec<OutputItem>,
+) -> Result<Option<Exit>, Trouble> {
     let mut exit = None;
     for item in items {
         match item {
@@ -114,11 +138,11 @@ fn receive(turn: &TurnRow, items: Vec<OutputItem>) -> Result<Received, Trouble> 
                 };
                 batch
                     .push(offset, stream, &data)
-                    .map_err(|_| Trouble::Disagree(turn.id))?;
+                    .map_err(|_| Trouble::Disagree(turn))?;
             }
             OutputItem::End { offset, exit: found } => {
                 if offset != batch.end() {
-                    return Err(Trouble::Disagree(turn.id));
+                    return Err(Trouble::Disagree(turn));
                 }
                 exit = Some(Exit {
                     code: found.code.0,
@@ -130,7 +154,14 @@ fn receive(turn: &TurnRow, items: Vec<OutputItem>) -> Result<Received, Trouble> 
             }
         }
     }
-    Ok(Received { batch, exit })
+    Ok(exit)
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn pending(call: &mut Option<Call<'_>>) -> Result<bool, Trouble> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 mod deaths;
+mod hostile;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
 mod node;
