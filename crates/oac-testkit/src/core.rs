@@ -42,6 +42,7 @@ pub struct Data {
 /// A running Core. Dropped, it stops serving; [`TestCore::stop`] stops it cleanly.
 pub struct TestCore {
     running: Option<Running>,
+    config: Config,
     /// `http://127.0.0.1:port`.
     pub url: String,
     /// What nodes and sandboxes are told; this host's own address unless set otherwise.
@@ -142,7 +143,7 @@ impl TestCore {
                 .unwrap_or_else(|e| panic!("database: {e}")),
             database_password: data.password(),
         };
-        let running = run::start_on(config, listeners, options.clock_offset_millis)
+        let running = run::start_on(config.clone(), listeners, options.clock_offset_millis)
             .await
             .unwrap_or_else(|e| panic!("Core does not start: {e:?}"));
         let store = &running.core.store;
@@ -153,6 +154,7 @@ impl TestCore {
             .unwrap_or_else(|e| panic!("no Core key: {e:?}"));
         let mut core = Self {
             running: Some(running),
+            config,
             url: format!("http://127.0.0.1:{port}"),
             public_url,
             core_key,
@@ -207,21 +209,26 @@ impl TestCore {
 
     /// Stops cleanly, then starts a Core on the same database and port, with the same keys.
     pub async fn restart(&mut self) {
-        let config = self.core().config.clone();
+        self.stop().await;
+        self.start_again().await;
+        self.core().owner.owned().await;
+    }
+
+    /// After [`Self::stop`]: a Core on the same database and port, with the same keys. It owns the installation when it
+    /// can, and stands by otherwise.
+    pub async fn start_again(&mut self) {
         let port = self
             .url
             .rsplit_once(':')
             .and_then(|(_, port)| port.parse().ok())
             .unwrap_or(0);
-        self.stop().await;
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let listeners = serve::bind(&[address])
             .await
             .unwrap_or_else(|e| panic!("cannot listen: {e}"));
-        let running = run::start_on(config, listeners, 0)
+        let running = run::start_on(self.config.clone(), listeners, 0)
             .await
             .unwrap_or_else(|e| panic!("no restart: {e:?}"));
-        running.core.owner.owned().await;
         self.running = Some(running);
     }
 

@@ -173,6 +173,15 @@ impl Program {
         }
     }
 
+    /// Stops it where it is, until [`Self::thaw`]: nothing of it moves, and everything of it stays open.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Waits for the program's own end.
     pub async fn ended(mut self) -> Option<i32> {
         self.child.wait().await.ok()?.code()

@@ -5,6 +5,7 @@
 
 mod api;
 mod chaos;
+mod database;
 mod link;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
@@ -14,5 +15,6 @@ mod projects;
 mod reader;
 mod recovery;
 mod sandbox;
+mod takeover;
 mod turns;
 mod world;
