@@ -30,14 +30,7 @@ pub fn document() -> OpenApi {
         let (route_schemas, route_paths, _) = route.api;
         schemas.extend(route_schemas);
         for (path, mut item) in route_paths.paths {
-            let operations = [
-                &mut item.get,
-                &mut item.post,
-                &mut item.put,
-                &mut item.patch,
-                &mut item.delete,
-            ];
-            for operation in operations.into_iter().flatten() {
+            for (_, operation) in router::operations(&mut item) {
                 describe(operation, credential);
             }
             match paths.paths.get_mut(&path) {

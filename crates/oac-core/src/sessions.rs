@@ -1,7 +1,5 @@
-//! The `/v1` routes: Sessions, their inputs and Turns, output and events; and their archive under `/core/v1`
-//! (sessions.md sections 2 and 3).
-//!
-//! Files and ports are not built yet: their routes are absent and answer 404.
+//! The `/v1` routes: Sessions, their inputs and Turns, output, events, files and ports; and their archive under
+//! `/core/v1` (sessions.md sections 2 to 4).
 
 pub mod access;
 mod archive;
@@ -11,6 +9,7 @@ mod events;
 mod idempotency;
 mod inputs;
 mod output;
+mod ports;
 mod reach;
 mod read;
 mod shapes;
@@ -51,6 +50,12 @@ pub fn routes() -> Vec<Route> {
         Route::new(ProjectKey, json, routes!(turns::cancel_turn)),
         Route::new(ProjectKey, Body::None, routes!(output::follow_output)),
         Route::new(ProjectKey, Body::None, routes!(events::follow_events)),
+        Route::any(
+            ProjectKey,
+            &ports::PATHS,
+            routes!(ports::forward_port),
+            ports::forward_port,
+        ),
         Route::new(CoreKey, Body::None, routes!(archive::show_archive)),
         Route::new(CoreKey, json, routes!(archive::archive_session)),
     ]

@@ -40,6 +40,8 @@ pub const PORT_BUFFER_BYTES: usize = 16 * 1024;
 pub const RESET_LOOK: Duration = Duration::from_secs(1);
 /// A port stream with one direction ended is dropped after this long without a byte in the other.
 pub const HALF_CLOSED_IDLE: Duration = Duration::from_secs(60);
+/// A side of a port stream that takes no byte for this long, while some wait for it, is given up.
+pub const PORT_STALL: Duration = Duration::from_secs(300);
 /// JSON answers of the runtime's service; a status lists every Turn with a record.
 pub const ANSWER_JSON_BYTES: usize = 1024 * 1024;
 /// The body of `PUT /v1/turns/{id}`: stdin of 8 MiB as base64 and 192 KiB of args and env, escaped.

@@ -7,7 +7,13 @@
 
 use std::sync::Arc;
 
-use axum::{Router, middleware};
+use axum::{
+    Router,
+    handler::Handler,
+    middleware,
+    routing::{MethodRouter, any},
+};
+use utoipa::openapi::{PathItem, path::Operation};
 use utoipa_axum::router::UtoipaMethodRouter;
 
 use super::{
@@ -27,12 +33,17 @@ pub enum Body {
     Stream,
 }
 
-/// One method on one path.
+/// One method on one path, or any method on the paths of one kind.
 pub struct Route {
     pub credential: Credential,
     pub body: Body,
     pub(crate) api: UtoipaMethodRouter<Arc<Core>>,
+    /// Where any method is answered, as the router writes paths.
+    any: Option<&'static [&'static str]>,
 }
+
+/// Stands for every method in a route's name.
+pub const ANY: &str = "ANY";
 
 impl Route {
     /// `api` is `utoipa_axum::routes!(handler)` of exactly one handler, whose `#[utoipa::path]` names method and path.
@@ -41,27 +52,86 @@ impl Route {
             credential,
             body,
             api,
+            any: None,
         }
     }
 
-    /// The method in capitals and the path.
+    /// Every method, known or not, on every one of `paths`, answered by `handler` and described as `api` describes it,
+    /// one operation for each method there. Body and query belong to somebody else; the handler passes them on.
+    pub fn any<H, T>(
+        credential: Credential,
+        paths: &'static [&'static str],
+        api: UtoipaMethodRouter<Arc<Core>>,
+        handler: H,
+    ) -> Self
+    where
+        H: Handler<T, Arc<Core>>,
+        T: 'static,
+    {
+        let (schemas, mut described, _) = api;
+        for item in described.paths.values_mut() {
+            for (method, operation) in operations(item) {
+                if let Some(id) = &mut operation.operation_id {
+                    id.push_str(&format!("_{}", method.to_lowercase()));
+                }
+            }
+        }
+        Self {
+            credential,
+            body: Body::Stream,
+            api: (schemas, described, any(handler)),
+            any: Some(paths),
+        }
+    }
+
+    /// The method in capitals, or [`ANY`], and the path.
     pub fn name(&self) -> (&'static str, &str) {
+        if self.any.is_some() {
+            let mut paths = self.api.1.paths.keys();
+            return match (paths.next(), paths.next()) {
+                (Some(path), None) => (ANY, path),
+                _ => panic!("a route is described as one path"),
+            };
+        }
         let mut found = self.api.1.paths.iter().flat_map(|(path, item)| {
-            [
-                ("GET", item.get.is_some()),
-                ("POST", item.post.is_some()),
-                ("PUT", item.put.is_some()),
-                ("PATCH", item.patch.is_some()),
-                ("DELETE", item.delete.is_some()),
-            ]
-            .into_iter()
-            .filter_map(move |(method, present)| present.then_some((method, path.as_str())))
+            METHODS
+                .into_iter()
+                .filter(|(_, operation)| operation(item).is_some())
+                .map(move |(method, _)| (method, path.as_str()))
         });
         match (found.next(), found.next()) {
             (Some(name), None) => name,
             _ => panic!("a route is one method on one path"),
         }
     }
+}
+
+type Find = fn(&PathItem) -> Option<&Operation>;
+
+/// The methods that are described.
+const METHODS: [(&str, Find); 7] = [
+    ("GET", |item| item.get.as_ref()),
+    ("POST", |item| item.post.as_ref()),
+    ("PUT", |item| item.put.as_ref()),
+    ("PATCH", |item| item.patch.as_ref()),
+    ("DELETE", |item| item.delete.as_ref()),
+    ("HEAD", |item| item.head.as_ref()),
+    ("OPTIONS", |item| item.options.as_ref()),
+];
+
+/// What a path item describes, by method.
+pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    [
+        ("GET", &mut item.get),
+        ("POST", &mut item.post),
+        ("PUT", &mut item.put),
+        ("PATCH", &mut item.patch),
+        ("DELETE", &mut item.delete),
+        ("HEAD", &mut item.head),
+        ("OPTIONS", &mut item.options),
+    ]
+    .into_iter()
+    .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
 /// Every route Core answers.
@@ -77,18 +147,24 @@ pub fn table() -> Vec<Route> {
 pub fn router(core: &Arc<Core>) -> Router {
     let mut router = Router::new();
     for route in table() {
-        let (_, path) = route.name();
-        let path = path.to_owned();
         let rule = Rule {
             core: core.clone(),
             credential: route.credential,
             body: route.body,
         };
-        let handler = route
-            .api
-            .2
-            .route_layer(middleware::from_fn_with_state(rule, gate::check));
-        router = router.route(&path, handler);
+        let check = middleware::from_fn_with_state(rule, gate::check);
+        match route.any {
+            None => {
+                let path = route.name().1.to_owned();
+                router = router.route(&path, route.api.2.route_layer(check));
+            }
+            Some(paths) => {
+                let handler: MethodRouter<Arc<Core>> = route.api.2.layer(check);
+                for path in paths {
+                    router = router.route(path, handler.clone());
+                }
+            }
+        }
     }
     router
         .fallback(gate::no_route)

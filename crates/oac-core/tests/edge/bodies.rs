@@ -266,6 +266,10 @@ async fn a_route_without_a_body_refuses_one_and_every_route_refuses_an_unknown_q
     let id = node.node_id.to_string();
     let table = router::table();
     for route in golden::routes() {
+        if route.method == router::ANY {
+            // Its query and body are not Core's to judge.
+            continue;
+        }
         let credential = match route.credential.as_str() {
             "core_key" => Some(&core.core_key),
             "project_key" => Some(&core.project_key),

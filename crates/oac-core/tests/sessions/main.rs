@@ -11,9 +11,11 @@ mod link;
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
 mod node;
 mod output;
+mod ports;
 mod projects;
 mod reader;
 mod recovery;
+mod runtime;
 mod sandbox;
 mod takeover;
 mod turns;

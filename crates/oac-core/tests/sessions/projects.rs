@@ -31,6 +31,11 @@ async fn another_projects_key_obtains_nothing_but_404_on_every_route() {
         ),
         (Method::GET, format!("{session}/turns/{turn}/output"), None),
         (Method::GET, format!("{session}/events"), None),
+        (
+            Method::POST,
+            format!("{session}/ports/80/path?query=1"),
+            Some(&input),
+        ),
     ];
     let table = oac_core::http::router::table();
     let one_session = table
