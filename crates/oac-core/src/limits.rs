@@ -54,6 +54,10 @@ pub(crate) const PORT_BEFORE_ANSWER_BYTES: usize = 512 << 10;
 /// What is left to do for a port's connection once its answer has ended.
 pub(crate) const PORT_GOODBYE: Duration = Duration::from_secs(5);
 
+/// How often in a row a stream reads again after the database was busy, and the pause before it.
+pub(crate) const STREAM_FAILURES: u32 = 20;
+pub(crate) const STREAM_RETRY: Duration = Duration::from_millis(500);
+
 /// How long a runtime waits between SIGTERM and SIGKILL when its Turn is canceled.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 

@@ -84,7 +84,7 @@ pub(super) fn respond<K, S, F, Fut>(
 ) -> Response
 where
     K: Eq + Hash + Copy + Send + Sync + 'static,
-    S: Send + 'static,
+    S: Copy + Send + 'static,
     F: FnMut(Arc<Core>, S) -> Fut + Send + 'static,
     Fut: Future<Output = Result<(S, Found), ApiError>> + Send,
 {
@@ -95,8 +95,19 @@ where
         // Not started anew by what wakes the reader and is nothing to it.
         let mut comment_at = Instant::now() + limits::STREAM_COMMENT;
         let mut caught_up = false;
+        let mut failures = 0;
         while core.owner.ownership().is_some() {
-            let Ok((after, found)) = next(core.clone(), state).await else { break };
+            let (after, found) = match next(core.clone(), state).await {
+                Ok(found) => found,
+                // The database is busy, or its connections broke: the reader need not notice.
+                Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE && failures < limits::STREAM_FAILURES => {
+                    failures += 1;
+                    tokio::time::sleep(limits::STREAM_RETRY).await;
+                    continue;
+                }
+                Err(_) => break,
+            };
+            failures = 0;
             state = after;
             match found {
                 Found::Some(text) => {

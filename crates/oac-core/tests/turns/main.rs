@@ -4,6 +4,7 @@
 
 mod deaths;
 mod hostile;
+mod kept;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
 mod node;
@@ -13,6 +14,7 @@ mod reader;
 #[path = "../sessions/sandbox.rs"]
 #[allow(dead_code, reason = "shared with the tests of Sessions, which use the rest")]
 mod sandbox;
+mod volume;
 #[path = "../sessions/world.rs"]
 #[allow(dead_code, reason = "shared with the tests of Sessions, which use the rest")]
 mod world;
