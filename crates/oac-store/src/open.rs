@@ -287,6 +287,8 @@ fn session_settings() -> Vec<(&'static str, String)> {
     vec![
         // The owner check reads after it has waited for the lock, and must see what was committed meanwhile.
         ("default_transaction_isolation", "read committed".to_owned()),
+        // Of notices only what an operator may have to act on.
+        ("client_min_messages", "warning".to_owned()),
         ("idle_in_transaction_session_timeout", timeout.clone()),
         ("statement_timeout", timeout.clone()),
         ("lock_timeout", timeout),
