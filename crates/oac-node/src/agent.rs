@@ -55,8 +55,8 @@ impl Agent {
         stored: Stored,
         provider: Arc<dyn Provider>,
         operations: usize,
+        clock: Clock,
     ) -> Self {
-        let clock = Clock::start();
         let mut seed = [0; 8];
         if getrandom::fill(&mut seed).is_err() {
             seed = std::process::id()
@@ -92,13 +92,14 @@ impl Agent {
         let mut stop = pin!(stop);
         let mut maintenance = Instant::now();
         let mut events: VecDeque<Event<'static>> = VecDeque::new();
+        let clock = self.clock.clone();
         loop {
-            let wakeup = self.wakeup();
+            let wakeup = self.node.next_wakeup();
             let awaited = tokio::select! {
                 () = &mut stop => Awaited::Stop,
                 done = self.tasks.next() => Awaited::Done(done),
                 incoming = incoming(&mut self.connection) => Awaited::Incoming(incoming),
-                () = sleep_until(wakeup) => Awaited::Wakeup,
+                () = clock.until(wakeup) => Awaited::Wakeup,
                 () = sleep_until(maintenance) => Awaited::Maintenance,
             };
             match awaited {
@@ -128,13 +129,6 @@ impl Agent {
                 }
             }
         }
-    }
-
-    fn wakeup(&self) -> Instant {
-        let forever = Instant::now() + MAINTENANCE;
-        self.node
-            .next_wakeup()
-            .map_or(forever, |moment| Instant::from_std(self.clock.instant(moment)))
     }
 
     /// One event and whatever its actions cause at once.
@@ -179,7 +173,7 @@ impl Agent {
 
     fn dial(&mut self) {
         self.meter = Arc::new(Mutex::new(Meter::new(self.store.directory().path())));
-        let (core, clock) = (self.core.clone(), self.clock);
+        let (core, clock) = (self.core.clone(), self.clock.clone());
         let (node_id, credential) = (self.stored.identity.node_id, self.stored.credential.clone());
         let dial = async move { Done::Dialed(core.dial(node_id, &credential, clock).await.map(Box::new)) };
         self.dial = Some(self.tasks.errand(dial));

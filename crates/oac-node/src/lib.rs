@@ -25,4 +25,5 @@ mod task;
 pub use agent::ConfirmError;
 pub use core::{CallError, ClientError, Confirmed, CoreClient};
 pub use register::{RegisterError, Registration, register};
-pub use run::{Opened, RunError, run};
+pub use clock::Clock;
+pub use run::{Opened, RunError, run, run_by};

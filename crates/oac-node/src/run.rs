@@ -7,6 +7,7 @@ use oac_provider::Provider;
 
 use crate::{
     agent::{Agent, ConfirmError, confirm},
+    clock::Clock,
     config::Configuration,
     core::{CallError, ClientError, CoreClient},
     identity::{IdentityError, IdentityStore, Stored},
@@ -65,6 +66,18 @@ pub async fn run(
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    run_by(Clock::start(), opened, provider, operations, started, stop).await
+}
+
+/// [`run`] by a clock that the caller can move.
+pub async fn run_by(
+    clock: Clock,
+    opened: Opened,
+    provider: Arc<dyn Provider>,
+    operations: usize,
+    started: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     let Opened { store, stored } = opened;
     let core = CoreClient::new(stored.core.clone())?;
     let store = Arc::new(store);
@@ -74,7 +87,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
     };
     started();
-    let agent = Agent::new(core, store, stored, provider, operations);
+    let agent = Agent::new(core, store, stored, provider, operations, clock);
     match agent.run(stop).await {
         Exit::Stopped => Ok(()),
         Exit::Unauthorized => Err(RunError::Unauthorized),

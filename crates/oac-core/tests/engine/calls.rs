@@ -7,8 +7,8 @@ use oac_core::{
     owner::OwnerHandle,
 };
 use oac_model::{
-    AllocationId, ComputePhase, ConnectionId, Digest, EnvironmentId, NetworkAccess, NodeId, OperationId,
-    ProjectId, ProviderKind, Reference, Secret, SessionId, StoreId, Time,
+    AllocationId, AllocationState, ComputePhase, ConnectionId, Digest, EnvironmentId, NetworkAccess, NodeId,
+    OperationId, ProjectId, ProviderKind, Reference, Secret, SessionId, StoreId, Time,
 };
 use oac_testkit::core::TestCore;
 use oac_wire::{
@@ -22,7 +22,7 @@ use oac_wire::{
 };
 
 use crate::{
-    node::{Greeted, Node, greet, health, receive, send},
+    node::{Act, Greeted, Node, greet, health, receive, send},
     world::{self, On},
 };
 
@@ -339,7 +339,6 @@ async fn what_docker_declares_unsupported_needs_no_node_and_a_node_s_own_word_fo
 }
 
 // req: P-054
-// inv: INV-P32
 #[tokio::test]
 async fn a_call_stored_for_another_connection_generation_or_a_node_that_is_not_ready_is_never_sent() {
     let core = world::core(On::Sqlite).await;
@@ -504,4 +503,29 @@ async fn a_deadline_and_a_disconnect_leave_a_sent_call_uncertain_and_an_absent_n
     let info = request(&core, &node, Arguments::Info).await;
     let outcome = core.core().hub.call(&core.core().owner, info).await;
     assert_eq!(outcome, CallOutcome::Unavailable);
+}
+
+// req: P-069
+// inv: INV-P32, INV-P9
+#[tokio::test]
+async fn an_unknown_outcome_waits_for_the_node_it_was_sent_to_whatever_other_nodes_there_are() {
+    let core = world::core(On::Sqlite).await;
+    let mut first = Node::start(&core, 1).await;
+    first.plan(Operation::Create, &[Act::DieAfter]);
+    let (_, id) = world::session(&core).await.unwrap();
+    first.dead().await;
+    world::eventually("the create is of unknown outcome", async || {
+        world::creates(&core, id).await == [oac_store::OperationState::Unconfirmed]
+    })
+    .await;
+    let second = Node::start(&core, 1).await;
+    // Work for the second node passes the worker; the first node's create is asked of nobody else.
+    let (_, other) = world::session(&core).await.unwrap();
+    world::until(&core, other, AllocationState::Running).await;
+    let about = |node: &Node| node.host.lock().requests.iter().filter(|r| r.1 == id).count();
+    assert_eq!(about(&second), 0);
+    assert_eq!(world::row(&core, id).await.state, AllocationState::Creating);
+    first.connect(&core).await;
+    world::until(&core, id, AllocationState::Running).await;
+    assert_eq!((first.count(Operation::Create), about(&second)), (1, 0));
 }

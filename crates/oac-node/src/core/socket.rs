@@ -9,7 +9,7 @@ use reqwest::{StatusCode, Upgraded};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
-    time::{Duration, Instant, sleep_until, timeout},
+    time::{Duration, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -124,7 +124,7 @@ impl CoreClient {
 
 impl Connection {
     async fn over(upgraded: Upgraded, clock: Clock) -> Self {
-        let progress = Arc::new(Progress::new(clock));
+        let progress = Arc::new(Progress::new(clock.clone()));
         let config = WebSocketConfig::default()
             .max_message_size(Some(REQUEST_FRAME_BYTES))
             .max_frame_size(Some(REQUEST_FRAME_BYTES));
@@ -184,14 +184,14 @@ async fn write_all(
         progress.write_begins();
         let mut send = std::pin::pin!(sink.send(Message::text(text)));
         loop {
-            let stuck = Instant::from_std(clock.instant(progress.written())) + WRITE_PROGRESS;
+            let stuck = progress.written().plus_millis(WRITE_PROGRESS.as_millis() as u64);
             tokio::select! {
                 sent = &mut send => match sent {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = sleep_until(stuck) => {
-                    if Instant::from_std(clock.instant(progress.written())) + WRITE_PROGRESS <= Instant::now() {
+                () = clock.until(Some(stuck)) => {
+                    if clock.now().millis_since(progress.written()) >= WRITE_PROGRESS.as_millis() as u64 {
                         tracing::warn!("a frame made no progress for {WRITE_PROGRESS:?}");
                         return;
                     }

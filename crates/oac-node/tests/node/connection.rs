@@ -60,11 +60,20 @@ async fn the_node_dials_its_core_with_its_credential_in_the_header_alone_and_say
 async fn every_heartbeat_follows_a_probe_of_its_own_and_carries_its_code_alone() {
     let mut core = ScriptedCore::start().await;
     let installation = Installation::registered(&core);
-    let (provider, _calls) = scripted();
+    let (provider, mut calls) = scripted();
     let node = installation.start(provider.clone(), 8);
     let (mut link, _) = core.greet().await;
+    // What comes after the welcome was taken is counted from there.
+    link.call(0, Arguments::Info).await;
+    calls
+        .recv()
+        .await
+        .unwrap()
+        .reply(Reply::Info(running(reference(0))));
+    response(link.next().await);
     let before = provider.probes.load(Ordering::Relaxed);
     *provider.probe.lock() = Err(DiagnosticCode::RuntimeImageUnavailable);
+    node.skip(10);
     let NodeFrame::Heartbeat(heartbeat) = link.next().await else {
         panic!("a heartbeat is due");
     };

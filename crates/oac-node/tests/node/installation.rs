@@ -5,11 +5,11 @@ use std::{path::PathBuf, sync::Arc};
 use axum::http::StatusCode;
 use oac_model::Digest;
 use oac_node::{
-    Opened, RunError,
+    Clock, Opened, RunError,
     config::Configuration,
     identity::{IdentityStore, Stored},
     records::Directory,
-    run,
+    run_by,
 };
 use oac_provider::Provider;
 use tokio::{sync::oneshot, task::JoinSet};
@@ -87,13 +87,21 @@ impl Installation {
     }
 
     pub(crate) fn start(&self, provider: Arc<dyn Provider>, operations: usize) -> Running {
+        let clock = Clock::start();
         let opened = Opened::new(&self.config, &self.state_dir).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut task = JoinSet::new();
-        task.spawn(run(opened, provider, operations, || {}, async move {
-            let _ = stopped.await;
-        }));
-        Running { stop, task }
+        task.spawn(run_by(
+            clock.clone(),
+            opened,
+            provider,
+            operations,
+            || {},
+            async move {
+                let _ = stopped.await;
+            },
+        ));
+        Running { stop, task, clock }
     }
 }
 
@@ -122,11 +130,17 @@ pub(crate) fn answer(stored: &Stored, more: &str) -> String {
 }
 
 pub(crate) struct Running {
+    clock: Clock,
     stop: oneshot::Sender<()>,
     task: JoinSet<Result<(), RunError>>,
 }
 
 impl Running {
+    /// Lets this much of the node's time pass at once.
+    pub(crate) fn skip(&self, seconds: u64) {
+        self.clock.skip(std::time::Duration::from_secs(seconds));
+    }
+
     /// The end of a node that ends by itself.
     pub(crate) async fn ended(mut self) -> Result<(), RunError> {
         let ended = tokio::time::timeout(std::time::Duration::from_secs(30), self.task.join_next());
@@ -134,10 +148,15 @@ impl Running {
     }
 
     pub(crate) async fn stop(self) -> Result<(), RunError> {
-        let Self { stop, task } = self;
+        let Self { stop, task, clock } = self;
         stop.send(()).unwrap();
         let (never, _) = oneshot::channel();
-        Self { stop: never, task }.ended().await
+        let ended = Self {
+            stop: never,
+            task,
+            clock,
+        };
+        ended.ended().await
     }
 
     /// Ends the node as a kill would: nothing is closed, nothing is written.

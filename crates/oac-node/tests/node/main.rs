@@ -3,6 +3,8 @@
 mod connection;
 mod docker;
 mod installation;
+mod limits;
+mod operations;
 mod program;
 mod provider;
 mod registration;

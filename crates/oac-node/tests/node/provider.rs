@@ -11,9 +11,18 @@ use std::{
 use async_trait::async_trait;
 use oac_model::{DiagnosticCode, NetworkAccess, Reference};
 use oac_provider::{Cause, CreateFailure, Declarations, Failure, ProbeError, Provider, Support};
-use oac_wire::shapes::{Bootstrap, Command, CommandResult, Info, Observation, Operation, Sample};
+use oac_wire::{
+    frames::ResponseResult,
+    shapes::{
+        Bootstrap, Command, CommandResult, Compute, ComputeState, Info, Observation, Operation, Resume,
+        Retained, Sample, Suspend,
+    },
+};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// What the node asks of the provider, in its order.
+pub(crate) type Calls = mpsc::Receiver<Called>;
 
 /// One call under way.
 #[derive(Debug)]
@@ -28,8 +37,26 @@ pub(crate) struct Called {
 pub(crate) enum Reply {
     Info(Info),
     Command(CommandResult),
+    Sample(Sample),
+    Compute(Box<Compute>),
+    State(Box<ComputeState>),
     Nothing,
     Failed(Failure, Option<Info>),
+}
+
+impl Reply {
+    /// The success whose answer carries this result.
+    pub(crate) fn of(result: Option<ResponseResult>) -> Self {
+        match result {
+            None => Self::Nothing,
+            Some(ResponseResult::Info(info)) => Self::Info(info),
+            Some(ResponseResult::Command(result)) => Self::Command(result),
+            Some(ResponseResult::Sample(sample)) => Self::Sample(sample),
+            Some(ResponseResult::Compute(compute)) => Self::Compute(compute),
+            Some(ResponseResult::State(state)) => Self::State(state),
+            Some(ResponseResult::Unsupported(_)) => panic!("no provider says it this way"),
+        }
+    }
 }
 
 impl Called {
@@ -50,16 +77,20 @@ pub(crate) struct Scripted {
 
 pub(crate) const PRIVATE_TEXT: &str = "secret text of the engine at /var/lib/private";
 
-/// The provider, and its calls.
-pub(crate) fn scripted() -> (Arc<Scripted>, mpsc::Receiver<Called>) {
-    let supported = [
+/// The provider, and its calls; it makes no checkpoints.
+pub(crate) fn scripted() -> (Arc<Scripted>, Calls) {
+    scripted_with(&[
         Operation::Create,
         Operation::Info,
         Operation::Renew,
         Operation::Kill,
         Operation::Command,
         Operation::Observe,
-    ];
+    ])
+}
+
+/// One that declares these operations.
+pub(crate) fn scripted_with(supported: &[Operation]) -> (Arc<Scripted>, Calls) {
     let all: Vec<_> = Operation::ALL
         .iter()
         .map(|operation| match supported.contains(operation) {
@@ -92,18 +123,20 @@ impl Scripted {
             .await
             .unwrap_or_else(|_| Reply::Failed(unconfirmed(), None))
     }
-
-    async fn info_of(&self, operation: Operation, r: &Reference) -> Result<Info, Failure> {
-        match self.call(operation, r, 0).await {
-            Reply::Info(info) => Ok(info),
-            Reply::Failed(failure, _) => Err(failure),
-            other => panic!("{other:?} is no answer to {operation:?}"),
-        }
-    }
 }
 
 pub(crate) fn unconfirmed() -> Failure {
     Failure::Unconfirmed(Cause::new(PRIVATE_TEXT))
+}
+
+macro_rules! answer {
+    ($self:ident, $operation:ident, $reference:expr, $reply:pat => $value:expr) => {
+        match $self.call(Operation::$operation, $reference, 0).await {
+            $reply => Ok($value),
+            Reply::Failed(failure, _) => Err(failure),
+            other => panic!("{other:?} is no answer to {:?}", Operation::$operation),
+        }
+    };
 }
 
 #[async_trait]
@@ -129,19 +162,15 @@ impl Provider for Scripted {
     }
 
     async fn info(&self, r: &Reference, _by: Instant) -> Result<Info, Failure> {
-        self.info_of(Operation::Info, r).await
+        answer!(self, Info, r, Reply::Info(info) => info)
     }
 
     async fn renew(&self, r: &Reference, _by: Instant) -> Result<Info, Failure> {
-        self.info_of(Operation::Renew, r).await
+        answer!(self, Renew, r, Reply::Info(info) => info)
     }
 
     async fn kill(&self, r: &Reference, _by: Instant) -> Result<(), Failure> {
-        match self.call(Operation::Kill, r, 0).await {
-            Reply::Nothing => Ok(()),
-            Reply::Failed(failure, _) => Err(failure),
-            other => panic!("{other:?} is no answer to kill"),
-        }
+        answer!(self, Kill, r, Reply::Nothing => ())
     }
 
     async fn command(&self, r: &Reference, c: &Command, _by: Instant) -> Result<CommandResult, Failure> {
@@ -154,10 +183,60 @@ impl Provider for Scripted {
     }
 
     async fn observe(&self, r: &Reference, _o: &Observation, _by: Instant) -> Result<Sample, Failure> {
-        match self.call(Operation::Observe, r, 0).await {
-            Reply::Failed(failure, _) => Err(failure),
-            other => panic!("{other:?} is no answer to observe"),
-        }
+        answer!(self, Observe, r, Reply::Sample(sample) => sample)
+    }
+
+    async fn initial(&self, r: &Reference, _by: Instant) -> Result<Compute, Failure> {
+        answer!(self, Initial, r, Reply::Compute(compute) => *compute)
+    }
+
+    async fn new_compute(
+        &self,
+        r: &Reference,
+        _generation: i64,
+        _from: Option<&Retained>,
+        _by: Instant,
+    ) -> Result<Compute, Failure> {
+        answer!(self, NewCompute, r, Reply::Compute(compute) => *compute)
+    }
+
+    async fn compute(&self, r: &Reference, _c: &Compute, _by: Instant) -> Result<ComputeState, Failure> {
+        answer!(self, Compute, r, Reply::State(state) => *state)
+    }
+
+    async fn kill_compute(&self, r: &Reference, _c: &Compute, _by: Instant) -> Result<(), Failure> {
+        answer!(self, KillCompute, r, Reply::Nothing => ())
+    }
+
+    async fn resume_compute(
+        &self,
+        r: &Reference,
+        _c: &Compute,
+        _by: Instant,
+    ) -> Result<ComputeState, Failure> {
+        answer!(self, ResumeCompute, r, Reply::State(state) => *state)
+    }
+
+    async fn command_compute(
+        &self,
+        r: &Reference,
+        _c: &Compute,
+        _cmd: &Command,
+        _by: Instant,
+    ) -> Result<CommandResult, Failure> {
+        answer!(self, CommandCompute, r, Reply::Command(result) => result)
+    }
+
+    async fn suspend(&self, s: &Suspend, _by: Instant) -> Result<ComputeState, Failure> {
+        answer!(self, Suspend, &s.reference, Reply::State(state) => *state)
+    }
+
+    async fn resume(&self, s: &Resume, _by: Instant) -> Result<ComputeState, Failure> {
+        answer!(self, Resume, &s.reference, Reply::State(state) => *state)
+    }
+
+    async fn delete_retained(&self, r: &Reference, _k: &Retained, _by: Instant) -> Result<(), Failure> {
+        answer!(self, DeleteRetained, r, Reply::Nothing => ())
     }
 
     async fn idle(&self, _r: &Reference) {

@@ -2,7 +2,7 @@ use oac_model::DiagnosticCode;
 use oac_provider::{Cause, Failure};
 use oac_wire::{
     frames::{Arguments, NodeFrame, ResponseResult},
-    shapes::{Operation, Unsupported},
+    shapes::Operation,
 };
 
 use crate::{
@@ -116,26 +116,6 @@ async fn each_request_gets_one_answer_with_its_result_or_a_code_and_no_text() {
         assert_eq!(answer.error_code.as_deref(), code, "{operation:?}");
         assert_eq!(answer.result, Ok(result), "{operation:?}");
     }
-    node.stop().await.unwrap();
-}
-
-// req: P-066, P-074
-#[tokio::test]
-async fn an_undeclared_operation_is_unsupported_with_its_method_and_reason_and_reaches_no_backend() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
-    link.call(0, Arguments::Initial).await;
-    let answer = response(link.next().await);
-    assert_eq!(answer.error_code.as_deref(), Some("unsupported"));
-    let evidence = Unsupported {
-        operation: "Initial".into(),
-        reason: "scripted_reason".into(),
-    };
-    assert_eq!(answer.result, Ok(Some(ResponseResult::Unsupported(evidence))));
-    assert!(calls.try_recv().is_err());
     node.stop().await.unwrap();
 }
 
@@ -347,26 +327,5 @@ async fn a_node_killed_during_an_operation_comes_back_and_runs_nothing_of_the_pa
     assert_eq!(answer.id, observed);
     assert_ne!(answer.id, lost);
     assert_eq!(answer.error_code.as_deref(), Some("not_found"));
-    node.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_core_that_reads_nothing_for_ten_seconds_loses_the_connection() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 32);
-    let (mut link, _) = core.greet().await;
-    for lane in 0..16 {
-        link.call(lane, command(None)).await;
-    }
-    // Far more than the sockets buffer between two ends of one host.
-    for _ in 0..16 {
-        let called = calls.recv().await.unwrap();
-        called.reply(Reply::Command(output(vec![b'x'; 1024 * 1024])));
-    }
-    let (_again, hello) = core.greet().await;
-    assert_eq!(hello.health.active_operations, 0);
-    drop(link);
     node.stop().await.unwrap();
 }

@@ -12,7 +12,7 @@ use axum::{
 use oac_model::{ConnectionId, OwnerEpoch, RequestId};
 use oac_wire::{
     CoreFrame, NodeFrame,
-    frames::{Arguments, Hello, Request as RequestFrame, RequestBody, Welcome},
+    frames::{Arguments, HeartbeatAck, Hello, Request as RequestFrame, RequestBody, Welcome},
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -105,6 +105,7 @@ impl ScriptedCore {
             connection_id: uuid(5, self.next).parse().unwrap(),
             owner_epoch: OwnerEpoch::FIRST,
             sequence: 0,
+            heard: Vec::new(),
         }
     }
 
@@ -173,6 +174,8 @@ pub(crate) struct Link {
     pub(crate) connection_id: ConnectionId,
     pub(crate) owner_epoch: OwnerEpoch,
     pub(crate) sequence: i64,
+    /// Every text the node sent, as it came.
+    pub(crate) heard: Vec<String>,
 }
 
 impl Link {
@@ -188,7 +191,10 @@ impl Link {
                 .await
                 .expect("the node is silent");
             match message {
-                Some(Ok(Message::Text(text))) => return Some(NodeFrame::decode(text.as_bytes()).unwrap()),
+                Some(Ok(Message::Text(text))) => {
+                    self.heard.push(text.to_string());
+                    return Some(NodeFrame::decode(text.as_bytes()).unwrap());
+                }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
                 Some(Ok(other)) => panic!("{other:?}"),
@@ -215,6 +221,16 @@ impl Link {
             deployment: None,
         };
         self.send(CoreFrame::Welcome(welcome).encode().unwrap()).await;
+    }
+
+    /// Any frame of Core's counts against its silence.
+    pub(crate) async fn acknowledge(&mut self) {
+        let ack = HeartbeatAck {
+            connection_id: self.connection_id,
+            owner_epoch: self.owner_epoch,
+            deployment: None,
+        };
+        self.send(CoreFrame::HeartbeatAck(ack).encode().unwrap()).await;
     }
 
     pub(crate) async fn send(&mut self, text: String) {

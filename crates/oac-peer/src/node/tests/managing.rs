@@ -333,3 +333,33 @@ fn what_was_queued_for_a_provider_that_is_gone_by_its_turn_is_unconfirmed() {
     );
     assert_eq!(jobs(actions).len(), 1, "the kill runs");
 }
+
+#[test]
+fn what_was_measured_is_reported_as_it_is_whatever_the_generations_do() {
+    let class = oac_model::Digest::of("kernel and processor");
+    let mut node = managing(&ready([1, 2]), deployment(2, Some(1)), NOW);
+    let changes = [
+        ready([1, 2]),
+        vec![local(2, Standing::Preparing)],
+        vec![local(1, Standing::Removing), local(2, Standing::Ready)],
+        Vec::new(),
+    ];
+    for (n, change) in (1..).zip(changes) {
+        let now = Moment(n * HEARTBEAT_MILLIS);
+        node.apply(Event::Generations(change), now);
+        node.apply(Event::Bytes(now), now);
+        let actions = node.apply(Event::Tick, now);
+        let [Action::Measure(attempt)] = actions[..] else {
+            panic!("{actions:?}");
+        };
+        let measured = Health {
+            execution_class: oac_wire::Nullable(Some(class)),
+            ..health(false)
+        };
+        let actions = node.apply(Event::Measured(attempt, Box::new(measured)), now);
+        let Some(NodeFrame::Heartbeat(heartbeat)) = sent(&actions).into_iter().next() else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(heartbeat.health.execution_class.0, Some(class));
+    }
+}
