@@ -6,6 +6,7 @@ mod archive;
 mod body;
 mod create;
 mod events;
+mod files;
 mod idempotency;
 mod inputs;
 mod output;
@@ -50,6 +51,10 @@ pub fn routes() -> Vec<Route> {
         Route::new(ProjectKey, json, routes!(turns::cancel_turn)),
         Route::new(ProjectKey, Body::None, routes!(output::follow_output)),
         Route::new(ProjectKey, Body::None, routes!(events::follow_events)),
+        Route::new(ProjectKey, Body::None, routes!(files::read_file)),
+        Route::new(ProjectKey, Body::Stream, routes!(files::write_file)),
+        Route::new(ProjectKey, Body::None, routes!(files::delete_file)),
+        Route::new(ProjectKey, Body::None, routes!(files::list_files)),
         Route::any(
             ProjectKey,
             &ports::PATHS,

@@ -18,6 +18,8 @@ pub struct ApiError {
     pub message: String,
     /// Shown under `/core/v1` alone.
     pub details: Option<Value>,
+    /// A header that belongs to the refusal.
+    pub header: Option<(&'static str, String)>,
 }
 
 /// The body of every error answer.
@@ -63,7 +65,13 @@ impl ApiError {
             param: None,
             message: message.into(),
             details: None,
+            header: None,
         }
+    }
+
+    pub fn with_header(mut self, name: &'static str, value: String) -> Self {
+        self.header = Some((name, value));
+        self
     }
 
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
@@ -416,6 +424,11 @@ impl IntoResponse for ApiError {
         }
         if self.status == StatusCode::TOO_MANY_REQUESTS && self.code == Some("invalid_request") {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some((name, value)) = &self.header
+            && let Ok(value) = HeaderValue::try_from(value)
+        {
+            headers.insert(*name, value);
         }
         // The router takes `details` out again outside /core/v1.
         response.extensions_mut().insert(self);

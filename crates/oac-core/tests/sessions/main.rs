@@ -6,6 +6,7 @@
 mod api;
 mod chaos;
 mod database;
+mod files;
 mod link;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]

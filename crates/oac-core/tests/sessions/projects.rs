@@ -31,6 +31,10 @@ async fn another_projects_key_obtains_nothing_but_404_on_every_route() {
         ),
         (Method::GET, format!("{session}/turns/{turn}/output"), None),
         (Method::GET, format!("{session}/events"), None),
+        (Method::GET, format!("{session}/files?path=x"), None),
+        (Method::PUT, format!("{session}/files?path=x"), Some(&input)),
+        (Method::DELETE, format!("{session}/files?path=x"), None),
+        (Method::GET, format!("{session}/files/list?path=x"), None),
         (
             Method::POST,
             format!("{session}/ports/80/path?query=1"),

@@ -46,6 +46,10 @@ impl Runtime {
         Self { _home: home, child }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }

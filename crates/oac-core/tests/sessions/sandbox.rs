@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::BoxFuture};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{Method, Request, Response, StatusCode, body::Frame, body::Incoming, service::service_fn};
 use oac_link::{
@@ -24,7 +24,12 @@ use oac_wire::{B64, Nullable, shapes::LinkResource};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Answers a request in the runtime's place; the link is cut when it notifies.
+pub type Script = Arc<
+    dyn Fn(Request<Incoming>, Arc<tokio::sync::Notify>) -> BoxFuture<'static, Response<Body>> + Send + Sync,
+>;
 
 /// The runtime's memory and the test's hand on it.
 #[derive(Clone)]
@@ -54,6 +59,8 @@ struct State {
     lose_put_answers: bool,
     /// PUT is not answered while set.
     hold_puts: bool,
+    /// Answers what is asked of files.
+    files: Option<Script>,
 }
 
 struct Record {
@@ -162,6 +169,10 @@ impl Sandbox {
 
     pub fn lose_put_answers(&self, lose: bool) {
         self.0.state.lock().lose_put_answers = lose;
+    }
+
+    pub fn answer_files(&self, script: Script) {
+        self.0.state.lock().files = Some(script);
     }
 
     pub fn hold_puts(&self, hold: bool) {
@@ -280,6 +291,10 @@ impl Sandbox {
     }
 
     async fn serve(self, request: Request<Incoming>, cut: Arc<tokio::sync::Notify>) -> Response<Body> {
+        let script = self.0.state.lock().files.clone();
+        if let Some(script) = script.filter(|_| request.uri().path().starts_with("/v1/files")) {
+            return script(request, cut).await;
+        }
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
         let method = request.method().clone();

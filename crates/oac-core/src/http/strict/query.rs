@@ -13,6 +13,11 @@ use crate::http::ApiError;
 
 /// Decodes a query string; each name at most once, numbers written plainly.
 pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
+    // A text that is not UTF-8 would be decoded as another one.
+    let is_text = oac_link::files::decode(text).is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+    if !is_text {
+        return Err(refuse(None, "is not UTF-8 in percent-encoding: encode it so"));
+    }
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
