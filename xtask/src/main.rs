@@ -9,6 +9,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod fuzz;
 mod host;
 mod ledger;
 mod marks;
@@ -66,6 +67,18 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: Option<std::path::PathBuf>,
     },
+    /// Attack the frame decoder and both machines of the node connection with random input
+    Fuzz {
+        /// How long, all targets together
+        #[arg(long, default_value_t = 10, value_name = "N")]
+        minutes: u64,
+        /// Begin with this seed, as an earlier run printed it
+        #[arg(long, conflicts_with = "replay")]
+        seed: Option<u64>,
+        /// Run only this input again, as a failed run kept it
+        #[arg(long, value_name = "FILE")]
+        replay: Option<std::path::PathBuf>,
+    },
     /// Build a release
     Dist {
         /// Where the release directory goes
@@ -83,6 +96,11 @@ fn main() -> ExitCode {
         Command::Requirements => requirements::run(),
         Command::Bench { name } => bench::run(name.as_deref()),
         Command::Image { variant, out } => host::runtime_image::run(variant, out.as_deref()),
+        Command::Fuzz {
+            minutes,
+            seed,
+            replay,
+        } => fuzz::run(minutes, seed, replay.as_deref()),
         Command::Dist { out } => dist::run(out.as_deref()),
     });
     match result {

@@ -64,15 +64,16 @@ pub(crate) fn check_structure(text: &str) -> Result<(), &'static str> {
         match byte {
             b'{' => {
                 open.push(Open {
-                    first_key: keys.len(),
+                    first_key: keys.len() as u32,
                     arrays: 0,
                 });
                 key_next = true;
             }
             b'}' => {
                 let object = open.pop().ok_or("expected an object")?;
-                distinct(text, &mut keys[object.first_key..])?;
-                keys.truncate(object.first_key);
+                let first = object.first_key as usize;
+                distinct(text, &mut keys[first..])?;
+                keys.truncate(first);
                 key_next = false;
             }
             b'[' => {
@@ -114,10 +115,10 @@ pub(crate) fn check_structure(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An object not yet closed, and how many arrays are open within it.
+/// An object not yet closed, and how many arrays are open within it. A frame has less than 2^32 bytes.
 struct Open {
-    first_key: usize,
-    arrays: usize,
+    first_key: u32,
+    arrays: u32,
 }
 
 struct Text<'a> {
