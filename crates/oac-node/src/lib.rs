@@ -23,7 +23,7 @@ mod run;
 mod task;
 
 pub use agent::ConfirmError;
+pub use clock::Clock;
 pub use core::{CallError, ClientError, Confirmed, CoreClient};
 pub use register::{RegisterError, Registration, register};
-pub use clock::Clock;
 pub use run::{Opened, RunError, run, run_by};
