@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use oac_model::{InstanceId, TurnId};
+use oac_model::{InstanceId, OperationId, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     json, limits,
     mux::LinkClient,
     service::{
-        Ack, Cancel, ErrorAnswer, Exit, OutputLine, OutputStreamName, PutTurnAnswer, PutTurnRequest, Status,
-        TurnRecord, codes,
+        Ack, Cancel, ErrorAnswer, Exit, OutputLine, OutputStreamName, PutTurnAnswer, PutTurnRequest,
+        QuiesceAnswer, QuiesceRequest, Status, TurnRecord, codes,
     },
 };
 
@@ -43,6 +43,15 @@ pub enum PutTurn {
     OtherRunning,
     /// 409: the Turn ended and its end was acknowledged.
     EndedAndAcknowledged,
+}
+
+/// The answer to `POST /v1/quiesce`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quiesce {
+    /// 200.
+    Quiesced,
+    /// 409: a Turn runs or has unacknowledged output, a file operation is open or a port stream exists.
+    Busy,
 }
 
 /// Why output could not be followed.
@@ -159,6 +168,24 @@ impl LinkClient {
     pub async fn cancel(&self, turn: TurnId, cancel: Cancel) -> Result<bool, CallError> {
         let path = format!("/v1/turns/{turn}/cancel");
         self.post(&path, body(&cancel)).await
+    }
+
+    /// Has the runtime let nothing begin any more and write everything to disk; it is to be parked then, by closing the
+    /// link with [`crate::CloseReason::Parked`]. After any error it is perhaps quiesced, unless that says `link is closed`.
+    pub async fn quiesce(&self, suspend_id: OperationId) -> Result<Quiesce, CallError> {
+        let request = body(&QuiesceRequest { suspend_id });
+        let answer = self.call(Method::POST, "/v1/quiesce", request).await?;
+        match answer.status() {
+            StatusCode::OK => match read(answer).await? {
+                QuiesceAnswer { quiesced: true } => Ok(Quiesce::Quiesced),
+                QuiesceAnswer { quiesced: false } => Err(CallError::Malformed),
+            },
+            StatusCode::CONFLICT => match error_of(answer).await {
+                CallError::Answered { code, .. } if code == codes::BUSY => Ok(Quiesce::Busy),
+                error => Err(error),
+            },
+            _ => Err(error_of(answer).await),
+        }
     }
 
     async fn post(&self, path: &str, body: RequestBody) -> Result<bool, CallError> {

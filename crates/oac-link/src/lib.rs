@@ -20,11 +20,12 @@ mod json;
 pub mod limits;
 mod mux;
 pub mod ports;
+mod priority;
 mod server;
 pub mod service;
 mod socket;
 
-pub use client::{CallError, OutputError, OutputItem, OutputStream, PutTurn};
+pub use client::{CallError, OutputError, OutputItem, OutputStream, PutTurn, Quiesce};
 pub use exchange::{Exchange, LinkError, RequestBody, ResponseBody, StreamClass, empty, full};
 pub use handshake::{HelloError, IntroduceError, Opening, introduce};
 pub use hello::{Hello, Refusal, Welcome};

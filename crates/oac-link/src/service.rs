@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oac_model::{BootId, Digest, InstanceId, TurnId};
+use oac_model::{BootId, Digest, InstanceId, OperationId, TurnId};
 use oac_wire::{B64, Nullable};
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,22 @@ pub struct Cancel {
     pub grace_ms: u64,
 }
 
+/// `POST /v1/quiesce`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuiesceRequest {
+    /// The suspend operation, which a wake names again.
+    pub suspend_id: OperationId,
+}
+
+/// Answer 200 to `POST /v1/quiesce`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuiesceAnswer {
+    /// Always true: nothing begins any more, and everything written is on disk.
+    pub quiesced: bool,
+}
+
 /// Every error answer of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,7 +236,7 @@ pub mod codes {
     pub const PORT_REFUSED: &str = "port_refused";
     /// 502: the port does not accept connections in time.
     pub const PORT_TIMED_OUT: &str = "port_timed_out";
-    /// 503: too many of that are open.
+    /// 503: too many of that are open. 409: something is under way.
     pub const BUSY: &str = "busy";
     /// 501: not built yet.
     pub const NOT_SUPPORTED: &str = "not_supported";

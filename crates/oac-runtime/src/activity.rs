@@ -36,7 +36,6 @@ impl Activity {
     }
 
     /// Lets nothing begin any more; false, and nothing changes, while something is open.
-    #[allow(dead_code, reason = "quiescing uses it")]
     pub(crate) fn close(&self) -> bool {
         let mut state = self.lock();
         state.closed |= state.open == 0;
@@ -44,7 +43,6 @@ impl Activity {
     }
 
     /// Ends [`Self::close`].
-    #[allow(dead_code, reason = "waking uses it")]
     pub(crate) fn reopen(&self) {
         self.lock().closed = false;
     }

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use oac_model::OperationId;
 use oac_wire::shapes::Link;
 
 use crate::{dial::Target, limits};
@@ -16,7 +17,7 @@ use crate::{dial::Target, limits};
 /// Arguments that are not exactly `--bootstrap-file <absolute path>`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
-    #[error("this program takes exactly: --bootstrap-file <absolute path>")]
+    #[error("this program takes exactly: --bootstrap-file <absolute path>, or: wake --suspend-id <id>")]
     Usage,
     #[error(
         "the command {0} is not in this Runtime: it belongs to microsandbox; use a newer Runtime release"
@@ -24,16 +25,31 @@ pub(crate) enum ArgumentError {
     NotBuilt(&'static str),
 }
 
-/// The bootstrap file's path.
-pub(crate) fn arguments(arguments: impl Iterator<Item = OsString>) -> Result<PathBuf, ArgumentError> {
+/// What the program is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Be the runtime of this sandbox, with this bootstrap file.
+    Run(PathBuf),
+    /// Wake the runtime of this sandbox, which this suspension parked.
+    Wake(OperationId),
+}
+
+pub(crate) fn arguments(arguments: impl Iterator<Item = OsString>) -> Result<Command, ArgumentError> {
     let arguments: Vec<OsString> = arguments.collect();
-    for name in ["init", "wake", "quiesce"] {
+    for name in ["init", "quiesce"] {
         if arguments.first().is_some_and(|first| first == name) {
             return Err(ArgumentError::NotBuilt(name));
         }
     }
     match arguments.as_slice() {
-        [flag, path] if flag == "--bootstrap-file" && Path::new(path).is_absolute() => Ok(path.into()),
+        [flag, path] if flag == "--bootstrap-file" && Path::new(path).is_absolute() => {
+            Ok(Command::Run(path.into()))
+        }
+        [wake, flag, id] if wake == "wake" && flag == "--suspend-id" => id
+            .to_str()
+            .and_then(|id| id.parse().ok())
+            .map(Command::Wake)
+            .ok_or(ArgumentError::Usage),
         _ => Err(ArgumentError::Usage),
     }
 }
@@ -106,9 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_argument_form_is_taken() {
+    fn exactly_two_argument_forms_are_taken() {
         let parse = |words: &[&str]| arguments(words.iter().map(OsString::from));
-        assert_eq!(parse(&["--bootstrap-file", "/a/b"]), Ok(PathBuf::from("/a/b")));
+        assert_eq!(
+            parse(&["--bootstrap-file", "/a/b"]),
+            Ok(Command::Run(PathBuf::from("/a/b")))
+        );
+        assert_eq!(
+            parse(&["wake", "--suspend-id", ID]),
+            Ok(Command::Wake(ID.parse().unwrap()))
+        );
         for bad in [
             &[][..],
             &["--bootstrap-file"],
@@ -116,10 +139,15 @@ mod tests {
             &["--bootstrap-file=/a/b"],
             &["--bootstrap-file", "/a/b", "more"],
             &["/a/b"],
+            &["wake"],
+            &["wake", "--suspend-id"],
+            &["wake", "--suspend-id", "x"],
+            &["wake", "--suspend-id", ID, "more"],
+            &["wake", "--bootstrap-file", "/a/b"],
         ] {
             assert_eq!(parse(bad), Err(ArgumentError::Usage), "{bad:?}");
         }
-        for later in ["init", "wake", "quiesce"] {
+        for later in ["init", "quiesce"] {
             assert!(matches!(parse(&[later]), Err(ArgumentError::NotBuilt(_))));
         }
     }

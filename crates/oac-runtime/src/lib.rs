@@ -3,7 +3,7 @@
 //!
 //! In go one bootstrap file and, over the link, commands; out come their output and exits, and files below the
 //! bootstrap file's directory that survive the program (`turns/`, `uploads/`). It is linked statically and needs nothing of the
-//! image but what the commands themselves need. It never listens, never opens a stream, never changes its identity,
+//! image but what the commands themselves need. It listens on no port, never opens a stream, never changes its identity,
 //! and never writes its credential anywhere but into the hello message.
 
 mod activity;
@@ -12,12 +12,14 @@ mod dial;
 mod files;
 mod life;
 mod limits;
+mod park;
 mod ports;
 mod process;
 mod retry;
 mod service;
 mod task;
 mod turns;
+mod wake;
 
 pub use life::run;
 

@@ -1,6 +1,6 @@
 //! The program's life: read the bootstrap, recover the Turns, keep one link, end when told.
 
-use std::{ffi::OsString, io, pin::pin, process::ExitCode};
+use std::{ffi::OsString, fs, io, pin::pin, process::ExitCode};
 
 use futures_util::future::join;
 use oac_link::{CloseReason, Hello, IntroduceError, LinkEnd, LinkServer, Refusal, StopAccepting, introduce};
@@ -14,10 +14,11 @@ use tokio::{
 
 use crate::{
     activity::Activity,
-    bootstrap::{self, Bootstrap},
+    bootstrap::{self, Bootstrap, Command},
     dial::{dial, install_crypto},
     files::Files,
     limits,
+    park::Park,
     ports::Ports,
     process::Reaper,
     report,
@@ -25,6 +26,7 @@ use crate::{
     service::Service,
     task,
     turns::{self, Turns},
+    wake::{self, WakeSocket},
 };
 
 /// A bad argument or file.
@@ -51,7 +53,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)> {
     let usage = |error: &dyn std::fmt::Display| (EXIT_USAGE, error.to_string());
     let failed = |what: &str, error: io::Error| (EXIT_FAILED, format!("{what}: {error}"));
-    let path = bootstrap::arguments(arguments).map_err(|e| usage(&e))?;
+    let path = match bootstrap::arguments(arguments).map_err(|e| usage(&e))? {
+        Command::Run(path) => path,
+        Command::Wake(suspend_id) => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| failed("the command cannot start", e))?;
+            return Ok(runtime.block_on(wake::command(suspend_id)));
+        }
+    };
     let bootstrap = bootstrap::read(&path).map_err(|e| usage(&e))?;
     install_crypto().map_err(|e| failed("TLS", e))?;
     // Orphans of Turns come to this program wherever it runs, as they do when it is the first process.
@@ -68,19 +79,32 @@ fn prepare(arguments: impl Iterator<Item = OsString>) -> Result<u8, (u8, String)
     let turns = Turns::open(root, instance_id, boot_id, reaper.clone())
         .map_err(|e| failed("the records of Turns cannot be opened", e))?;
     let activity = Activity::default();
-    let service = Service {
-        turns,
-        ports: Ports::new(activity.clone()),
-        files: Files::open(path.with_file_name("uploads"), activity.clone()),
-        activity,
-        instance_id,
-        boot_id,
-    };
+    let ports = Ports::new(activity.clone());
+    let files = Files::open(path.with_file_name("uploads"), activity.clone());
     Ok(runtime.block_on(async {
         // The first of the threads for file work, which stay. Later the sandbox may have no process left for one, and
         // without any the program could not go on.
         task::blocking(|| ()).await;
         task::spawn(task::Kind::Reaper, reaper.run());
+        let socket = WakeSocket::open().unwrap_or_else(|error| {
+            report(format_args!(
+                "this sandbox cannot be suspended, nothing could wake it: {error}"
+            ));
+            None
+        });
+        let park = Park::new(turns.clone(), activity.clone(), socket.is_some());
+        if let Some(socket) = socket {
+            task::spawn(task::Kind::WakeSocket, socket.serve(park.clone()));
+        }
+        let service = Service {
+            turns,
+            activity,
+            park,
+            ports,
+            files,
+            instance_id,
+            boot_id,
+        };
         live(bootstrap, service).await
     }))
 }
@@ -140,18 +164,24 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
         runtime_version: crate::VERSION.to_owned(),
         instance_id: service.instance_id,
     };
+    let mut wakes = service.park.wakes();
     let mut backoff = Backoff::new();
     while *phase.borrow_and_update() == Phase::Serving {
         let linked = select! {
             linked = link(&bootstrap, &hello) => linked,
+            _ = wakes.changed() => {
+                refresh();
+                continue;
+            }
             _ = phase.changed() => break,
         };
         let next = match linked {
             Err(next) => next,
             Ok(server) => {
                 report(format_args!("linked to Core"));
+                service.park.linked();
                 let since = Instant::now();
-                let end = serve(server, &service, &mut phase).await;
+                let end = serve(server, &service, &mut phase, &mut wakes).await;
                 report(format_args!("the link ended: {end}"));
                 backoff.connected_for(since.elapsed());
                 after(&end)
@@ -159,17 +189,43 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
         };
         let delay = match next {
             Next::Exit(code) => return code,
-            Next::Park => break,
+            Next::Park if service.park.closed_to_park() => {
+                report(format_args!("parked"));
+                select! {
+                    _ = wakes.changed() => {}
+                    _ = phase.changed() => {}
+                }
+                refresh();
+                backoff = Backoff::new();
+                continue;
+            }
             Next::RetryLate => limits::RETRY_SUPERSEDED,
-            Next::Retry => backoff.next(getrandom::u32().unwrap_or(u32::MAX / 2)),
+            Next::Park | Next::Retry => backoff.next(getrandom::u32().unwrap_or(u32::MAX / 2)),
         };
         select! {
             () = sleep(delay) => {}
+            // What was waited for is of before.
+            _ = wakes.changed() => {
+                refresh();
+                backoff = Backoff::new();
+            }
             _ = phase.changed() => {}
         }
     }
     let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
     0
+}
+
+/// Random state of this process that was copied with the sandbox is worth nothing any more. The kernel's own is given
+/// what differs between two copies; all else here comes from there.
+fn refresh() {
+    let differs = format!(
+        "{:?} {:?}",
+        std::time::SystemTime::now(),
+        std::time::Instant::now()
+    );
+    let _ = fs::write("/dev/urandom", differs);
+    let _ = (rand::rng().reseed(), rand_of_websocket::rng().reseed());
 }
 
 async fn link(bootstrap: &Bootstrap, hello: &Hello) -> Result<LinkServer, Next> {
@@ -190,12 +246,19 @@ async fn link(bootstrap: &Bootstrap, hello: &Hello) -> Result<LinkServer, Next> 
     }
 }
 
-async fn serve(server: LinkServer, service: &Service, phase: &mut watch::Receiver<Phase>) -> LinkEnd {
+async fn serve(
+    server: LinkServer,
+    service: &Service,
+    phase: &mut watch::Receiver<Phase>,
+    wakes: &mut watch::Receiver<u64>,
+) -> LinkEnd {
     let (ask, asked) = mpsc::channel(2);
     let mut serving = pin!(server.serve(service.clone(), asked));
     loop {
         select! {
             end = &mut serving => return end,
+            // The link of before a restore leads nowhere: its other end knows another copy.
+            _ = wakes.changed() => return LinkEnd::ClosedHere(CloseReason::GoingAway),
             Ok(()) = phase.changed() => {
                 let asked = match *phase.borrow_and_update() {
                     Phase::Serving => continue,

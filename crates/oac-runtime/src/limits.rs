@@ -29,6 +29,13 @@ pub(crate) const FILE_THREADS: usize = BLOCKING_THREADS / 2;
 /// A file's bytes handled at once; an upload holds two such pieces, a download one beside what its stream buffers.
 pub(crate) const FILE_CHUNK_BYTES: usize = 256 * 1024;
 
+/// Wakes under way at once; their one line, how long it may take, and how long the command waits in all.
+pub(crate) const WAKES: usize = 8;
+pub(crate) const WAKE_LINE_BYTES: u64 = 1024;
+pub(crate) const WAKE_READ: Duration = Duration::from_secs(5);
+pub(crate) const WAKE_WAIT: Duration = Duration::from_secs(20);
+pub(crate) const WAKE_RETRY: Duration = Duration::from_millis(200);
+
 /// Between SIGTERM and SIGKILL when the runtime itself is told to end.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(10);
 /// What the runtime waits beyond that for exit records.

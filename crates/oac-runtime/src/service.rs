@@ -11,7 +11,8 @@ use hyper::{
     body::{Body, Frame, Incoming},
 };
 use oac_link::service::{
-    Ack, Cancel, ErrorAnswer, OutputLine, PutTurnAnswer, PutTurnRequest, Run, Status, codes,
+    Ack, Cancel, ErrorAnswer, OutputLine, PutTurnAnswer, PutTurnRequest, QuiesceAnswer, QuiesceRequest, Run,
+    Status, codes,
 };
 use oac_model::{BootId, InstanceId, TurnId};
 use oac_wire::B64;
@@ -22,6 +23,7 @@ use crate::{
     activity::Activity,
     files::Files,
     limits,
+    park::{Park, Quiesce},
     ports::Ports,
     task,
     turns::{AckError, Chunk, FollowError, LogCursor, Progress, Put, PutError, Turns},
@@ -33,9 +35,9 @@ pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub turns: Turns,
-    /// Open file operations and port streams.
-    #[allow(dead_code, reason = "file operations and quiescing use it")]
+    /// Open file operations and port streams; acknowledgements, which change files too.
     pub activity: Activity,
+    pub park: Park,
     pub ports: Ports,
     pub files: Files,
     pub instance_id: InstanceId,
@@ -110,8 +112,7 @@ enum Route {
     Port(NonZeroU16),
     File,
     FileList,
-    /// A path of the service whose part is not built yet.
-    Later,
+    Quiesce,
 }
 
 fn route(path: &str) -> Option<Route> {
@@ -126,7 +127,7 @@ fn route(path: &str) -> Option<Route> {
         ["ports", port] => Route::Port(port_number(port)?),
         ["files"] => Route::File,
         ["files", "list"] => Route::FileList,
-        ["quiesce"] => Route::Later,
+        ["quiesce"] => Route::Quiesce,
         _ => return None,
     })
 }
@@ -141,10 +142,8 @@ fn port_number(text: &str) -> Option<NonZeroU16> {
 impl Service {
     async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let route = route(request.uri().path()).ok_or_else(Refusal::not_found)?;
-        if !matches!(
-            route,
-            Route::Output(_) | Route::File | Route::FileList | Route::Later
-        ) && request.uri().query().is_some()
+        if !matches!(route, Route::Output(_) | Route::File | Route::FileList)
+            && request.uri().query().is_some()
         {
             return Err(Refusal::invalid("this path takes no query"));
         }
@@ -161,11 +160,7 @@ impl Service {
             (&Method::POST, Route::Port(port)) => self.ports.connect(port, request).await,
             (_, Route::File) => self.files.file(request).await,
             (&Method::GET, Route::FileList) => self.files.list(request.uri().query()).await,
-            (_, Route::Later) => Err(Refusal::new(
-                StatusCode::NOT_IMPLEMENTED,
-                codes::NOT_SUPPORTED,
-                "this Runtime has no quiesce; use a newer Runtime release",
-            )),
+            (&Method::POST, Route::Quiesce) => self.quiesce(request).await,
             _ => Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 codes::INVALID,
@@ -179,7 +174,7 @@ impl Service {
             runtime_version: crate::VERSION.to_owned(),
             instance_id: self.instance_id,
             boot_id: self.boot_id,
-            parked: false,
+            parked: self.park.is_quiesced(),
             turns: self.turns.status(),
         }
     }
@@ -257,6 +252,13 @@ impl Service {
 
     async fn ack(&self, turn: TurnId, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let ack: Ack = read(request, oac_link::limits::REQUEST_JSON_BYTES).await?;
+        let _active = self.activity.begin().ok_or_else(|| {
+            Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                codes::STOPPING,
+                "the sandbox is being suspended",
+            )
+        })?;
         self.turns
             .acknowledge(turn, ack)
             .await
@@ -277,6 +279,24 @@ impl Service {
                 }
             })?;
         Ok(no_content())
+    }
+
+    async fn quiesce(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let QuiesceRequest { suspend_id } = read(request, oac_link::limits::REQUEST_JSON_BYTES).await?;
+        match self.park.quiesce(suspend_id) {
+            Quiesce::Quiesced => {}
+            Quiesce::Busy(why) => return Err(Refusal::new(StatusCode::CONFLICT, codes::BUSY, why)),
+            Quiesce::NotSupported => {
+                return Err(Refusal::new(
+                    StatusCode::NOT_IMPLEMENTED,
+                    codes::NOT_SUPPORTED,
+                    "nothing could wake the runtime of this sandbox",
+                ));
+            }
+        }
+        // Nothing begins any more: what is written, is.
+        task::blocking(rustix::fs::sync).await;
+        Ok(json(StatusCode::OK, &QuiesceAnswer { quiesced: true }))
     }
 
     async fn cancel(&self, turn: TurnId, request: Request<Incoming>) -> Result<Answer, Refusal> {

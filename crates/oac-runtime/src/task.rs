@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Turn,
     /// Carries one port stream until it ends; at the process's end it is cut.
     PortStream,
+    /// Waits for wakes for ever.
+    WakeSocket,
     /// Collects the exits of child processes for ever.
     Reaper,
 }

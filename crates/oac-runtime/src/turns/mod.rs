@@ -99,6 +99,8 @@ struct State {
     turns: HashMap<TurnId, Arc<Turn>>,
     ended: HashSet<TurnId>,
     stopping: bool,
+    /// The sandbox is quiesced.
+    closed: bool,
 }
 
 /// Every Turn of this sandbox; clones share it.
@@ -146,6 +148,7 @@ impl Turns {
             turns: turns.collect(),
             ended: found.ended,
             stopping: false,
+            closed: false,
         };
         Ok(Self {
             records,
@@ -180,7 +183,7 @@ impl Turns {
                 }
                 (known.clone(), Put::Known)
             } else {
-                if state.stopping {
+                if state.stopping || state.closed {
                     return Err(PutError::Stopping);
                 }
                 // One whose exit is told no longer runs, even if its task has a step left.
@@ -341,6 +344,29 @@ impl Turns {
         };
         turn.shared.cancel.send_replace(Some(Instant::now() + grace));
         true
+    }
+
+    /// Lets no Turn start any more, unless one runs, or has output that Core has not acknowledged.
+    pub(crate) fn close(&self) -> Result<(), &'static str> {
+        let mut state = self.lock();
+        // Its task may have a step left when its exit is told.
+        if self.running.borrow().is_some() {
+            return Err("a Turn runs");
+        }
+        let unacknowledged = |turn: &Arc<Turn>| {
+            let progress = turn.progress();
+            progress.acked < progress.written
+        };
+        if state.turns.values().any(unacknowledged) {
+            return Err("a Turn has unacknowledged output");
+        }
+        state.closed = true;
+        Ok(())
+    }
+
+    /// Ends [`Self::close`].
+    pub(crate) fn reopen(&self) {
+        self.lock().closed = false;
     }
 
     /// Starts nothing more, asks what runs to end, and waits for its durable exit, grace + 5 s at most.

@@ -191,6 +191,32 @@ impl Sandbox {
         (sandbox, client)
     }
 
+    /// A running and linked program whose `/run` is its own and has the folder for its socket. Takes the right to mount.
+    pub(crate) async fn linked_with_run() -> (Self, LinkClient) {
+        let mut sandbox = Self::new().await;
+        let script = "mount -t tmpfs tmpfs /run && mkdir -m 0700 /run/oac && exec \"$0\" \"$@\"";
+        let process = Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "--",
+                "/bin/sh",
+                "-c",
+                script,
+            ])
+            .arg(env!("CARGO_BIN_EXE_oac-runtime"))
+            .arg("--bootstrap-file")
+            .arg(sandbox.home.path().join("bootstrap.json"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        sandbox.process = Some(process);
+        let (client, _) = sandbox.acceptor.link().await;
+        (sandbox, client)
+    }
+
     pub(crate) fn start(&mut self) {
         let process = Command::new(env!("CARGO_BIN_EXE_oac-runtime"))
             .arg("--bootstrap-file")

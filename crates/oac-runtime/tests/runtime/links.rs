@@ -113,27 +113,6 @@ async fn bad_arguments_and_files_end_with_64_and_one_line() {
 }
 
 #[tokio::test]
-async fn parts_that_are_not_built_say_so() {
-    let (_sandbox, client) = Sandbox::linked().await;
-    for (method, path) in [
-        ("GET", "/v1/files?path=/etc/hosts"),
-        ("GET", "/v1/files/list?path=/"),
-        ("POST", "/v1/quiesce"),
-    ] {
-        let request = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .body(oac_link::empty())
-            .unwrap();
-        let answer = client
-            .request(oac_link::StreamClass::Bulk, request)
-            .await
-            .unwrap();
-        assert_eq!(answer.status(), 501, "{path}");
-    }
-}
-
-#[tokio::test]
 async fn sigterm_cancels_the_turn_records_its_exit_and_ends_with_0() {
     let (mut sandbox, client) = Sandbox::linked().await;
     let turn = crate::acceptor::begin(&client, shell("echo up; exec sleep 1000")).await;

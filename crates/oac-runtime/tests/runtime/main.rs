@@ -10,6 +10,7 @@ mod engine;
 mod files;
 mod links;
 mod output;
+mod park;
 mod ports;
 mod restarts;
 mod starts;
