@@ -20,7 +20,6 @@ mod json;
 pub mod limits;
 mod mux;
 pub mod ports;
-mod priority;
 mod server;
 pub mod service;
 mod socket;
