@@ -11,6 +11,7 @@ mod node;
 #[path = "../sessions/reader.rs"]
 #[allow(dead_code, reason = "shared with the tests of Sessions, which use the rest")]
 mod reader;
+mod real;
 #[path = "../sessions/sandbox.rs"]
 #[allow(dead_code, reason = "shared with the tests of Sessions, which use the rest")]
 mod sandbox;

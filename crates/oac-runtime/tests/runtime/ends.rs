@@ -137,3 +137,54 @@ async fn a_final_acknowledgement_needs_an_end() {
             .unwrap()
     );
 }
+
+/// More than a pipe holds, to a process that never reads it, closes it, or ends in the middle of it.
+#[tokio::test]
+async fn input_that_nobody_wants_holds_nothing_up() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    for (script, stdout) in [
+        ("echo unread", "unread\n"),
+        ("exec <&-; sleep 0.1; echo closed", "closed\n"),
+        ("head -c 5; echo", "xxxxx\n"),
+        ("sleep 0.2; wc -c", "8388608\n"),
+    ] {
+        let mut run = shell(script);
+        run.stdin = vec![b'x'; 8 << 20].into();
+        let told = perform(&client, run).await;
+        assert_eq!(String::from_utf8_lossy(&told.stdout), stdout, "{script}");
+        assert_eq!(told.exit().code.0, Some(0), "{script}");
+    }
+}
+
+/// Bytes are bytes: all of them, in whatever pieces they come, on both streams.
+// inv: INV-S4
+#[tokio::test]
+async fn output_that_is_no_text_and_characters_in_pieces_arrive_as_they_were_written() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let script = "i=0; while [ $i -lt 256 ]; do printf \"\\\\$(printf %03o $i)\"; i=$((i+1)); done; \
+         for b in 342 202 254; do printf \"\\\\$b\"; sleep 0.05; printf \"\\\\$b\" >&2; done";
+    let told = perform(&client, shell(script)).await;
+    let all: Vec<u8> = (0..=255).chain("€".bytes()).collect();
+    assert_eq!(told.stdout, all);
+    assert_eq!(told.stderr, "€".as_bytes());
+}
+
+#[tokio::test]
+async fn a_daemon_in_a_session_of_its_own_lives_on_and_the_next_turns_run() {
+    let (sandbox, client) = Sandbox::linked().await;
+    let file = sandbox.path("alive");
+    let script = format!(
+        "setsid sh -c 'echo $$ > {0}; while [ -e {0} ]; do echo on >> {0}; sleep 0.01; done' </dev/null >/dev/null 2>&1 & \
+         while [ ! -s {0} ]; do sleep 0.01; done",
+        file.display()
+    );
+    assert_eq!(perform(&client, shell(&script)).await.exit().code.0, Some(0));
+    let lines = || fs::read_to_string(&file).unwrap().lines().count();
+    for _ in 0..3 {
+        let before = lines();
+        assert_eq!(perform(&client, run(&["echo", "next"])).await.stdout, b"next\n");
+        until("the daemon goes on", async || lines() > before).await;
+    }
+    // It ends with its file.
+    fs::remove_file(&file).unwrap();
+}
