@@ -2,8 +2,8 @@
 //! the machine does weighs on both. Prints a table and one JSON document.
 #![allow(clippy::print_stdout, reason = "the figures are the program's result")]
 
+mod codec;
 mod cold_start;
-mod decode;
 mod exec;
 mod figure;
 mod output;
@@ -29,7 +29,7 @@ struct Arguments {
     rounds: usize,
 }
 
-const NAMES: [&str; 5] = ["cold-start", "decode", "exec", "output", "turns"];
+const NAMES: [&str; 5] = ["codec", "cold-start", "exec", "output", "turns"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -60,8 +60,8 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     let wanted = |name: &str| arguments.name.as_deref().is_none_or(|n| n == name);
     let rounds = arguments.rounds;
     let mut figures = Vec::new();
-    if wanted("decode") {
-        figures.push(decode::measure(rounds)?);
+    if wanted("codec") {
+        figures.extend(codec::measure(rounds)?);
     }
     if ["cold-start", "exec", "output", "turns"].into_iter().any(wanted) {
         let story = Story::begin(None).await;
