@@ -341,6 +341,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Check<'_, V> {
         self.visitor.visit_map(Members {
             access,
             track: self.track,
+            key: Cow::Borrowed(""),
             seen,
             header,
         })
@@ -361,14 +362,16 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.track.path.borrow_mut().push(Segment::Item(self.index));
-        let item = self.access.next_element_seed(Deeper {
+        let deeper = Deeper {
             seed,
             track: self.track,
-        })?;
-        self.track.path.borrow_mut().pop();
+        };
+        let item = self.access.next_element_seed(deeper);
+        if item.is_err() {
+            self.track.pass(Segment::Item(self.index));
+        }
         self.index += 1;
-        Ok(item)
+        item
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -382,26 +385,33 @@ struct Header<'t> {
     type_seen: bool,
 }
 
-struct Members<'t, A> {
+struct Members<'t, 'de, A> {
     access: A,
     track: &'t Track,
+    /// The member whose value is next.
+    key: Cow<'de, str>,
     /// Keys so far, where no derive watches for duplicates.
     seen: Option<HashSet<String>>,
     header: Option<Header<'t>>,
 }
 
-impl<'de, A: MapAccess<'de>> Members<'_, A> {
+impl<'de, A: MapAccess<'de>> Members<'_, 'de, A> {
     fn fail<T>(&self, mistake: Mistake, member: &str) -> Result<T, A::Error> {
         self.track.mistake.set(Some(mistake));
-        if mistake == Mistake::Duplicate {
-            member.clone_into(&mut self.track.key.borrow_mut());
-        } else {
-            self.track
-                .path
-                .borrow_mut()
-                .push(Segment::Member(member.to_owned()));
-        }
+        self.track.pass(Segment::Member(member.to_owned()));
         Err(A::Error::custom("refused"))
+    }
+
+    /// The value of `version` or `type`.
+    fn header_value<T: Deserialize<'de>>(&mut self, member: &str) -> Result<T, A::Error> {
+        let value = self.access.next_value_seed(Deeper {
+            seed: PhantomData,
+            track: self.track,
+        });
+        if value.is_err() {
+            self.track.pass(Segment::Member(member.to_owned()));
+        }
+        value
     }
 
     /// Takes `version` and `type` out of a frame's root object; stands at the next other key afterwards.
@@ -425,7 +435,7 @@ impl<'de, A: MapAccess<'de>> Members<'_, A> {
                     if std::mem::replace(&mut header.version_seen, true) {
                         return self.fail(Mistake::Duplicate, "version");
                     }
-                    if self.access.next_value::<i64>()? != i64::from(crate::PROTOCOL_VERSION) {
+                    if self.header_value::<i64>("version")? != i64::from(crate::PROTOCOL_VERSION) {
                         return self.fail(Mistake::Value, "version");
                     }
                 }
@@ -434,7 +444,7 @@ impl<'de, A: MapAccess<'de>> Members<'_, A> {
                     if std::mem::replace(&mut header.type_seen, true) {
                         return self.fail(Mistake::Duplicate, "type");
                     }
-                    if self.access.next_value::<Key<'de>>()?.0 != kind {
+                    if self.header_value::<Key<'de>>("type")?.0 != kind {
                         return self.fail(Mistake::Value, "type");
                     }
                 }
@@ -444,7 +454,7 @@ impl<'de, A: MapAccess<'de>> Members<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, 'de, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -458,23 +468,24 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         if repeated {
             return self.fail(Mistake::Duplicate, &key);
         }
-        self.track.key.replace(key.clone().into_owned());
-        let key = match key {
+        self.key = key;
+        match &self.key {
             Cow::Borrowed(text) => seed.deserialize(de::value::BorrowedStrDeserializer::new(text)),
-            Cow::Owned(text) => seed.deserialize(text.into_deserializer()),
-        };
-        key.map(Some)
+            Cow::Owned(text) => seed.deserialize(text.as_str().into_deserializer()),
+        }
+        .map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        let key = self.track.key.borrow().clone();
-        self.track.path.borrow_mut().push(Segment::Member(key));
-        let value = self.access.next_value_seed(Deeper {
+        let deeper = Deeper {
             seed,
             track: self.track,
-        })?;
-        self.track.path.borrow_mut().pop();
-        Ok(value)
+        };
+        let value = self.access.next_value_seed(deeper);
+        if value.is_err() {
+            self.track.pass(Segment::Member(self.key.clone().into_owned()));
+        }
+        value
     }
 
     fn size_hint(&self) -> Option<usize> {

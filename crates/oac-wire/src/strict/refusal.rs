@@ -92,16 +92,21 @@ pub(super) enum Segment {
     Item(usize),
 }
 
-/// Where the decoder stands; on an error it still points at the failing member.
+/// How the decoder came to the failing member: noted on the way back from it, so that a good document costs nothing.
 #[derive(Default)]
 pub(super) struct Track {
-    pub(super) path: RefCell<Vec<Segment>>,
-    pub(super) key: RefCell<String>,
+    /// Innermost first.
+    path: RefCell<Vec<Segment>>,
     /// Set where the mistake is known exactly; the rest is read from the error's wording.
     pub(super) mistake: Cell<Option<Mistake>>,
 }
 
 impl Track {
+    /// An error passes this place on its way out.
+    pub(super) fn pass(&self, segment: Segment) {
+        self.path.borrow_mut().push(segment);
+    }
+
     pub(super) fn explain(&self, error: &serde_json::Error) -> StrictError {
         let text = error.to_string();
         let named = |start: &str| {
@@ -110,10 +115,7 @@ impl Track {
                 .map(|(name, _)| name.to_owned())
         };
         let (mistake, name) = if let Some(mistake) = self.mistake.get() {
-            (
-                mistake,
-                matches!(mistake, Mistake::Duplicate).then(|| self.key.borrow().clone()),
-            )
+            (mistake, None)
         } else if error.is_syntax() || error.is_eof() {
             (Mistake::Syntax, None)
         } else if let Some(name) = named("missing field `") {
@@ -137,7 +139,7 @@ impl Track {
             _ => String::new(),
         };
         let mut member = String::new();
-        for segment in self.path.borrow().iter() {
+        for segment in self.path.borrow().iter().rev() {
             match segment {
                 Segment::Member(name) => {
                     if !member.is_empty() {
