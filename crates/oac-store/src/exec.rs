@@ -88,6 +88,14 @@ impl Exec {
         }
     }
 
+    /// How long it may take until a connection has the statement.
+    pub(crate) fn acquire(&self) -> Duration {
+        match self {
+            Self::Pool(_) => limits::ACQUIRE,
+            Self::Transaction(_) => Duration::ZERO,
+        }
+    }
+
     /// How often a reading statement is tried: a snapshot ends with its connection.
     pub(crate) fn tries(&self) -> Tries {
         Tries {
@@ -125,7 +133,8 @@ impl Pool {
         };
         let (connection, noticed) = (self.connection.clone(), self.noticed.clone());
         let begun = finish(async move {
-            let transaction = noticed.limited(connection.begin_with_options(options)).await?;
+            let begin = connection.begin_with_options(options);
+            let transaction = noticed.limited(limits::ACQUIRE, begin).await?;
             Ok(Exec::Transaction(Begun {
                 transaction,
                 _slot: Some(slot),
@@ -212,13 +221,14 @@ impl Noticed {
         Some(self.since.elapsed().saturating_sub(Duration::from_millis(at)))
     }
 
-    /// Waits for a PostgreSQL server's answer, but not for ever.
+    /// Waits for a PostgreSQL server's answer, but not for ever; `more` for what comes before the question.
     pub(crate) async fn limited<T>(
         &self,
+        more: Duration,
         statement: impl Future<Output = Result<T, DbErr>>,
     ) -> Result<T, DbErr> {
         let mut statement = pin!(statement);
-        timeout(self.answer_within, &mut statement)
+        timeout(self.answer_within + more, &mut statement)
             .await
             .unwrap_or_else(|_| {
                 // Before the statement is dropped and its connection goes back.

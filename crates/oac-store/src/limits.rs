@@ -26,7 +26,7 @@ pub(crate) const SQLITE_BUSY: Duration = Duration::from_secs(5);
 /// The longest wait for a free connection.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(10);
 /// The longest wait for an answer of a PostgreSQL server.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 /// The longest wait for the answer to a probe of a connection.
 pub(crate) const PROBE: Duration = Duration::from_secs(2);
 /// For so long after an answer that did not come is a connection probed before it goes back to the pool.

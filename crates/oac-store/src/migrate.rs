@@ -69,7 +69,7 @@ async fn is_foreign(store: &Store) -> Result<bool, StoreError> {
 
 /// Number of the last migration applied; 0 for an empty database.
 async fn version(store: &Store) -> Result<i64, StoreError> {
-    let tx = store.begin_unfenced().await?;
+    let tx = store.begin_unfenced().await?.without_limit();
     lock(&tx).await?;
     tx.execute(
         "CREATE TABLE IF NOT EXISTS schema_migrations \
@@ -101,7 +101,7 @@ async fn lock(tx: &Read) -> Result<(), StoreError> {
 }
 
 async fn apply(store: &Store, migration: &Migration) -> Result<(), StoreError> {
-    let tx = store.begin_unfenced().await?;
+    let tx = store.begin_unfenced().await?.without_limit();
     lock(&tx).await?;
     if last(&tx).await? >= migration.number {
         return tx.commit_unfenced().await;

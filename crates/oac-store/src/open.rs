@@ -63,7 +63,7 @@ pub struct StoreOptions {
     /// Added to the database's clock; zero outside tests.
     pub clock_offset_millis: i64,
     /// The longest wait for a PostgreSQL server's answer, which ends every statement after 3 s itself: later the server
-    /// or the way to it is gone. 10 s outside tests.
+    /// or the way to it is gone. 5 s outside tests.
     pub answer_within: Duration,
 }
 

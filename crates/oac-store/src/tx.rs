@@ -1,6 +1,6 @@
 //! Snapshot reads and owner transactions.
 
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use oac_model::{AllocationId, NodeId, SessionId, Time};
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ pub struct Read {
     exec: Exec,
     pub(crate) dialect: Dialect,
     noticed: Arc<Noticed>,
+    /// Whether an answer is waited for only so long.
+    limited: bool,
     /// None on the lease's own connection.
     #[cfg(feature = "faults")]
     faults: Option<Arc<crate::faults::Faults>>,
@@ -163,6 +165,7 @@ impl Store {
             noticed: self.inner.noticed.clone(),
             #[cfg(feature = "faults")]
             faults: Some(self.inner.faults.clone()),
+            limited: self.inner.dialect.is_postgres(),
         }
     }
 }
@@ -170,6 +173,12 @@ impl Store {
 impl Read {
     fn statement(&self, sql: &str, params: Vec<Value>) -> Statement {
         Statement::from_sql_and_values(self.dialect.backend, sql, params)
+    }
+
+    /// For statements that may take their time.
+    pub(crate) fn without_limit(mut self) -> Self {
+        self.limited = false;
+        self
     }
 
     /// Waits for a statement; on PostgreSQL not for ever.
@@ -181,8 +190,8 @@ impl Read {
         if let Some(faults) = &self.faults {
             faults.alive()?;
         }
-        let answer = if self.dialect.is_postgres() {
-            self.noticed.limited(statement).await
+        let answer = if self.limited {
+            self.noticed.limited(self.exec.acquire(), statement).await
         } else {
             statement.await
         };
@@ -259,8 +268,8 @@ impl Read {
         self,
         end: impl FnOnce(Exec) -> F,
     ) -> Result<(), StoreError> {
-        let answer = if self.dialect.is_postgres() {
-            self.noticed.limited(end(self.exec)).await
+        let answer = if self.limited {
+            self.noticed.limited(Duration::ZERO, end(self.exec)).await
         } else {
             end(self.exec).await
         };

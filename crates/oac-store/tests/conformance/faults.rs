@@ -88,6 +88,7 @@ mod pg_only {
     use futures_util::future::join_all;
     use oac_store::{Claim, Database, Holder, Store, StoreError, StoreOptions};
     use oac_testkit::postgres::TestDatabase;
+    use sqlx::{Connection as _, Executor as _, PgConnection};
     use tokio::{
         net::{TcpListener, TcpStream},
         sync::watch,
@@ -172,6 +173,28 @@ mod pg_only {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn pg_a_core_that_starts_waits_for_anothers_migration_longer_than_for_any_other_answer() {
+        let database = TestDatabase::create().await;
+        let mut other = PgConnection::connect(&database.url_with_password())
+            .await
+            .unwrap();
+        for sql in ["BEGIN", "SELECT pg_advisory_xact_lock(7299427, 3)"] {
+            other.execute(sql).await.unwrap();
+        }
+        let opened = Store::open(StoreOptions {
+            password: database.password().map(oac_model::Secret::new),
+            answer_within: Duration::from_secs(1),
+            ..StoreOptions::new(Database::Postgres(database.url()))
+        });
+        let migrates = async {
+            other.execute("SELECT pg_sleep(2)").await.unwrap();
+            other.execute("COMMIT").await.unwrap();
+        };
+        let (opened, ()) = tokio::join!(opened, migrates);
+        opened.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn pg_a_transaction_that_idled_too_long_may_be_repeated_and_spoils_no_connection() {
         let world = World::postgres().await;
         let tx = world.begin().await;
@@ -180,8 +203,7 @@ mod pg_only {
         let gone = "SELECT 1 / count(*) FROM pg_stat_activity WHERE datname = current_database() \
              AND state = 'idle in transaction'";
         let stranger = async |sql: &'static str| {
-            use sqlx::Connection as _;
-            let mut connection = sqlx::PgConnection::connect(&world.stranger_url()).await.unwrap();
+            let mut connection = PgConnection::connect(&world.stranger_url()).await.unwrap();
             sqlx::query(sql).execute(&mut connection).await
         };
         while stranger(gone).await.is_ok() {}
