@@ -56,6 +56,10 @@ pub(crate) const GROUP_COMMIT: Duration = Duration::from_millis(1);
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A log that cannot be written is tried again this often.
 pub(crate) const WRITE_RETRY: Duration = Duration::from_secs(1);
+/// Room on the disk that is kept for the record of a Turn's start, and for what was read of its output but not written
+/// when its process ended.
+pub(crate) const RESERVE_START_BYTES: u64 = 256 * 1024;
+pub(crate) const RESERVE_END_BYTES: u64 = 2 * PENDING_BYTES;
 /// Output handed to one answer at a time.
 pub(crate) const READ_BYTES: usize = 256 * 1024;
 
@@ -76,3 +80,7 @@ pub(crate) const BASE_ENV: [(&str, &str); 3] = [
     ),
     ("LANG", "C.UTF-8"),
 ];
+
+/// Of how a Turn's processes weigh when the sandbox is out of memory, relative to the runtime, which weighs nothing
+/// more than its size: half of the sandbox's memory each.
+pub(crate) const OUT_OF_MEMORY_WEIGHT: &str = "500";

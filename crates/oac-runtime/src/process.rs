@@ -14,6 +14,7 @@ use std::{
 };
 
 use oac_link::service::Run;
+use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, wait, waitid};
 use tokio::{
     net::unix::pipe,
@@ -127,7 +128,7 @@ impl Reaper {
             .stdin(child_stdin)
             .stdout(OwnedFd::from(child_stdout))
             .stderr(OwnedFd::from(child_stderr));
-        in_own_session(&mut command);
+        apart_from_the_runtime(&mut command);
         // Held while the standard library may itself collect a child whose program could not be executed.
         let mut leaders = self.leaders.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.spawn().map_err(|error| {
@@ -164,11 +165,17 @@ impl Reaper {
 
 #[allow(
     unsafe_code,
-    reason = "the standard library offers no safe way to a session of one's own"
+    reason = "the standard library offers no safe way to a session of one's own and a weight of one's own"
 )]
-fn in_own_session(command: &mut Command) {
-    // SAFETY: setsid is async-signal-safe and touches no memory.
+fn apart_from_the_runtime(command: &mut Command) {
+    // SAFETY: these are bare system calls, which are async-signal-safe and allocate nothing.
     unsafe {
-        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            // Before the runtime, whose end would take every Turn's output with it. As good as without where it fails.
+            let weight = open(c"/proc/self/oom_score_adj", OFlags::WRONLY, Mode::empty());
+            let _ = weight.and_then(|file| rustix::io::write(&file, limits::OUT_OF_MEMORY_WEIGHT.as_bytes()));
+            Ok(())
+        });
     }
 }

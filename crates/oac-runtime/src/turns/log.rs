@@ -17,7 +17,10 @@ use std::{
 use bytes::Bytes;
 use oac_link::service::{Exit, OutputStreamName};
 
-use crate::limits;
+use crate::{
+    limits,
+    turns::reserve::{self, Room},
+};
 
 const HEADER_BYTES: usize = 8;
 const STDOUT: u8 = 1;
@@ -129,6 +132,15 @@ impl LogWriter {
 
     pub(crate) fn segment_start(&self) -> u64 {
         self.segment_start
+    }
+
+    /// Like [`Self::append`] for what is left after the process has ended: in the room that is kept for it, if there is no other.
+    pub(crate) fn append_at_end(&mut self, batch: &Batch) -> io::Result<()> {
+        let root = self.directory.parent().map(Path::to_owned).unwrap_or_default();
+        match self.append(batch) {
+            Err(error) if reserve::release(&root, Room::End, &error) => self.append(batch),
+            appended => appended,
+        }
     }
 
     /// Appends and flushes; everything or, as far as a later append or opening is concerned, nothing.

@@ -9,6 +9,7 @@ mod leftover;
 mod log;
 mod pipes;
 mod record;
+mod reserve;
 mod turn;
 
 use std::{
@@ -389,7 +390,7 @@ async fn record_exit(mut log: LogWriter, exit: Exit) -> (LogWriter, bool) {
             chunks: Vec::new(),
             exit: Some(exit),
         };
-        let recorded = log.append(&batch).is_ok();
+        let recorded = log.append_at_end(&batch).is_ok();
         (log, recorded)
     })
     .await

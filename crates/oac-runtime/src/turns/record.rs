@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::turns::{
     leftover::{self, ProcessMark},
     log::{self, Batch, LogWriter},
+    reserve::{self, Room},
 };
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,8 +103,19 @@ impl Records {
     /// Makes the Turn's record and its empty log, both durable when this returns. The flushes run side by side: a disk
     /// serves them as one.
     pub(crate) fn create(&self, turn: TurnId, digest: Digest) -> io::Result<LogWriter> {
-        let directory = self.directory(turn);
         self.make_root()?;
+        match self.try_create(turn, digest) {
+            Err(error) if reserve::release(&self.root, Room::Start, &error) => self.try_create(turn, digest),
+            Ok(log) => {
+                reserve::take(&self.root);
+                Ok(log)
+            }
+            made => made,
+        }
+    }
+
+    fn try_create(&self, turn: TurnId, digest: Digest) -> io::Result<LogWriter> {
+        let directory = self.directory(turn);
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let made = self.create_in(&directory, turn, digest);
         if made.is_err() {

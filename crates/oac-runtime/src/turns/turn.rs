@@ -254,7 +254,7 @@ pub(crate) async fn follow(shared: Arc<Shared>, started: Started, run: Run, log:
     while !course.done {
         course.drained = !pipes.are_open();
         if let Some((writer, batch)) = course.next_write(Instant::now()) {
-            flush = Some(Box::pin(write(writer, batch)));
+            flush = Some(Box::pin(write(writer, batch, course.ended.is_some())));
         }
         let may_read = course.may_read();
         let event = tokio::select! {
@@ -301,9 +301,12 @@ async fn finished(flush: &mut Option<Flush>) -> (LogWriter, Batch, io::Result<()
     }
 }
 
-async fn write(mut writer: LogWriter, batch: Batch) -> (LogWriter, Batch, io::Result<()>) {
+async fn write(mut writer: LogWriter, batch: Batch, ended: bool) -> (LogWriter, Batch, io::Result<()>) {
     task::blocking(move || {
-        let result = writer.append(&batch);
+        let result = match ended {
+            true => writer.append_at_end(&batch),
+            false => writer.append(&batch),
+        };
         (writer, batch, result)
     })
     .await
