@@ -12,6 +12,8 @@ pub mod core;
 #[cfg(test)]
 mod fixtures;
 pub mod limits;
+#[cfg(test)]
+mod managing_ends;
 mod moment;
 pub mod node;
 mod outcome;

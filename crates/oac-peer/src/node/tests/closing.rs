@@ -384,7 +384,8 @@ fn each_reason_to_close_closes_the_node_s_end_and_permits_nothing() {
 #[test]
 fn a_retention_ack_that_differs_in_anything_permits_nothing_and_is_a_violation() {
     let target = deployment(2, Some(1));
-    let spoils: [(&str, fn(&mut RetentionAck)); 10] = [
+    type Spoil = fn(&mut RetentionAck);
+    let spoils: [(&str, Spoil); 10] = [
         ("id", |a| a.control.id = request_id(99)),
         ("sequence", |a| a.control.sequence += 1),
         ("connection", |a| a.control.connection_id = connection(9)),

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 const NOW: Moment = Moment(0);
@@ -361,5 +363,41 @@ fn what_was_measured_is_reported_as_it_is_whatever_the_generations_do() {
             panic!("{actions:?}");
         };
         assert_eq!(heartbeat.health.execution_class.0, Some(class));
+    }
+}
+
+proptest! {
+    // req: P-086, P-087
+    #[test]
+    fn whatever_a_node_holds_its_reports_name_all_of_it_in_as_few_messages_as_eight_places_allow(
+        held in 1i64..60,
+        target in 1i64..60,
+        serving in 1i64..60,
+    ) {
+        let serving = (serving <= target).then_some(serving);
+        let mut node = managing(&ready(1..=held), deployment(target, serving), NOW);
+        let first: std::collections::BTreeSet<_> =
+            [Some(target), serving].into_iter().flatten().filter(|g| *g <= held).collect();
+        let others = (held as usize) - first.len();
+        let reports = others.div_ceil(8 - first.len()).max(1);
+        let (mut named, mut asked_for) = (std::collections::BTreeSet::new(), Vec::new());
+        for n in 1..=reports as u64 {
+            let now = Moment(n * HEARTBEAT_MILLIS);
+            let (report, control) = report(&mut node, now);
+            prop_assert!(report.len() <= 8);
+            prop_assert!(first.iter().all(|g| report[..first.len()].contains(g)), "{report:?}");
+            named.extend(report);
+            if let Some(control) = control {
+                asked_for.extend(control.references.iter().map(|r| r.generation.get()));
+                answer(&mut node, retention_ack(&control, |_| true, deployment(target, serving)), now);
+            }
+        }
+        prop_assert_eq!(named.len(), held as usize, "starved: {:?}", named);
+        // Eight are asked about at a time, target and serving never.
+        let unasked: Vec<_> = (1..=held).filter(|g| *g != target && Some(*g) != serving).collect();
+        let expected: Vec<_> = unasked.iter().cycle().take(asked_for.len()).copied().collect();
+        if unasked.len() >= 8 {
+            prop_assert_eq!(asked_for, expected);
+        }
     }
 }
