@@ -1,4 +1,4 @@
-//! The configuration: which installations there are and with which keys (sessions.md section 10a, decision 0009). Keys
+//! The configuration: which installations there are and with which keys (sessions.md section 10a, decision 0011). Keys
 //! come from this file alone, never from the environment or arguments.
 //!
 //! Keys at the top of the file belong to the context `default`; every other context is a table `[contexts.NAME]`.

@@ -295,6 +295,7 @@ pub(super) fn exit_of(turn: &Turn) -> String {
     match (turn.exit_code, turn.signal) {
         (Some(code), _) => code.to_string(),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => output::optional(turn.reason.as_deref()),
+        // `canceled` because it was `canceled` says nothing more.
+        (None, None) => output::optional(turn.reason.as_deref().filter(|reason| *reason != turn.state)),
     }
 }

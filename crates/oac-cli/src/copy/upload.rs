@@ -57,6 +57,8 @@ pub(super) async fn run(client: &Client, from: &Path, to: &Remote, report: &Repo
     while let Some((path, done)) = transfers.next().await {
         match done {
             Ok(bytes) => report.copied(&path.display().to_string(), bytes),
+            // Missing folders are made, so what is not there is the Session.
+            Err(failure @ Failure::Refused { status: 404, .. }) => return Err(failure),
             Err(failure) if is_general(&failure) => return Err(failure),
             Err(failure) => report.failed(&path.display().to_string(), &failure),
         }
