@@ -272,7 +272,7 @@ fn explain_kept(made: &Made, folder: &Path) {
         pid(installation.core_pid())
     );
     println!(
-        "Try:   {} --config {} session ls",
+        "Try:   {} --config {} session list",
         oac.display(),
         config.display()
     );
