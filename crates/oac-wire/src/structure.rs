@@ -165,3 +165,106 @@ impl Visitor<'_> for Key {
             .ok_or_else(|| E::unknown_field(name, &[]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::check;
+    use crate::{
+        CoreFrame, FrameError, NodeFrame,
+        codec::FRAMES,
+        strict::{self, Mistake},
+    };
+
+    /// Every path to a member of an object below `value`, as JSON pointers.
+    fn members(value: &Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(object) => {
+                for (name, inner) in object {
+                    let path = format!("{at}/{name}");
+                    // What opaque data holds is nobody's business.
+                    if name != "data" {
+                        members(inner, &path, found);
+                    }
+                    found.push(path);
+                }
+            }
+            Value::Array(items) => {
+                for (index, inner) in items.iter().enumerate() {
+                    members(inner, &format!("{at}/{index}"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn parent<'v>(value: &'v mut Value, path: &str) -> (&'v mut serde_json::Map<String, Value>, String) {
+        let (above, name) = path.rsplit_once('/').unwrap();
+        let object = value.pointer_mut(above).unwrap().as_object_mut().unwrap();
+        (object, name.to_owned())
+    }
+
+    /// What closes, if the frame closes for its structure.
+    fn closes_for_structure(sender: &str, text: &str) -> Option<Mistake> {
+        let error = match sender {
+            "node" => NodeFrame::decode(text.as_bytes()).err(),
+            _ => CoreFrame::decode(text.as_bytes()).err(),
+        };
+        match error {
+            Some(FrameError::Malformed(error)) if error.mistake != Mistake::Value => Some(error.mistake),
+            _ => None,
+        }
+    }
+
+    // req: P-006, P-008
+    // inv: INV-P1
+    #[test]
+    fn every_member_is_as_required_as_the_surface_says() {
+        let mut tried = 0;
+        for line in include_str!("../corpus/frames.jsonl").lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let frame: Value = serde_json::from_str(row["frame"].as_str().unwrap()).unwrap();
+            let kind = frame["type"].as_str().unwrap();
+            let known = FRAMES.iter().find(|f| f.kind == kind).unwrap();
+            let mut paths = Vec::new();
+            members(&frame, "", &mut paths);
+            for path in paths
+                .iter()
+                .filter(|p| !matches!(p.as_str(), "/type" | "/version"))
+            {
+                for change in ["absent", "null", "beside", "mis-cased"] {
+                    // Opaque data is read by its own reader, whose mistakes are not told apart.
+                    if change == "null" && path.ends_with("/data") {
+                        continue;
+                    }
+                    let mut changed = frame.clone();
+                    let (object, name) = parent(&mut changed, path);
+                    match change {
+                        "absent" => drop(object.remove(&name)),
+                        "null" => drop(object.insert(name, Value::Null)),
+                        "beside" => drop(object.insert("surprise".to_owned(), Value::from(1))),
+                        _ => {
+                            let value = object.remove(&name).unwrap();
+                            object.insert(name.to_uppercase(), value);
+                        }
+                    }
+                    let text = changed.to_string();
+                    let structure = check(text.as_bytes(), kind, known.shape);
+                    let decoded = closes_for_structure(known.sender, &text);
+                    assert_eq!(
+                        structure.is_err(),
+                        decoded.is_some(),
+                        "{path} {change}: {structure:?}, {decoded:?}"
+                    );
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 2_000, "{tried}");
+        // A change that always closes shows that the comparison can fail.
+        let beside = r#"{"version":1,"type":"retention","control":null}"#;
+        assert!(closes_for_structure("node", beside).is_some());
+        assert!(strict::frame_type(beside.as_bytes()).is_ok());
+    }
+}

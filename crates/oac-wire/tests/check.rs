@@ -177,3 +177,56 @@ fn help_shows_the_usage_and_an_unknown_argument_does_not_read() {
     );
     assert_eq!(check(&["--version"], b"").status.code(), Some(2));
 }
+
+/// A peer chooses how many members and how much depth a frame has, and each of its bytes may stand for a value. The
+/// limit on the program's address space would stop a reader that makes a value of each.
+#[test]
+fn a_large_frame_of_nothing_but_small_pieces_is_judged_in_little_memory() {
+    let bytes = 6 << 20;
+    let request = |operation: &str, member: &str| {
+        let reference = r#"{"tenant_id":"x","environment_id":"x","allocation_id":"x"}"#;
+        format!(
+            r#"{{"version":1,"type":"request","id":"77777777-7777-4777-8777-777777777777","sequence":1,"connection_id":"88888888-8888-4888-8888-888888888888","owner_epoch":1,"deployment_generation":1,"operation":"{operation}","timeout_ms":1,"reference":{reference},{member}}}"#
+        )
+    };
+    let filled = |start: &str, piece: &str, end: &str| {
+        let times = (bytes - start.len() - end.len()) / piece.len();
+        format!("{start}{}{end}", piece.repeat(times))
+    };
+    let args = request("command", r#""command":{"args":["",@""],"directory":""}"#);
+    let (args_start, args_end) = args.split_once('@').unwrap();
+    let data = r#""retained":{"operation_id":"x","source_generation":0,"source_name":"x","source_id":"x","store_id":"x","execution_class":"x","digest":"x","size_bytes":0,"data":{"a":[1,@1]}}"#;
+    let data = request("delete_retained", data);
+    let (data_start, data_end) = data.split_once('@').unwrap();
+    for (frame, expected) in [
+        (filled(args_start, "\"\",", args_end), "reject request "),
+        (filled(data_start, "[],", data_end), "reject request "),
+        (filled(data_start, "{\"\":0},", data_end), "reject request "),
+        (filled("", "[", ""), "reject frame "),
+        (filled("", "{\"a\":", ""), "reject frame "),
+        (filled("{\"version\":", "[", ""), "reject frame "),
+        (filled("{\"x\":[1", ",[]", ""), "reject frame "),
+    ] {
+        let line = serde_json::json!({ "direction": "core->node", "frame": frame }).to_string();
+        let limited = format!("ulimit -v 114688; exec {}", env!("CARGO_BIN_EXE_oac-wire-check"));
+        let mut child = Command::new("sh")
+            .args(["-c", &limited])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let output = thread::scope(|scope| {
+            scope.spawn(move || stdin.write_all(line.as_bytes()).unwrap_or_default());
+            child.wait_with_output().unwrap()
+        });
+        let said = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.starts_with(expected),
+            "{said:?} {error}, for {}",
+            &frame[..40]
+        );
+    }
+}
