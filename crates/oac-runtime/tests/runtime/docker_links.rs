@@ -137,13 +137,24 @@ async fn nothing_the_engine_shows_of_a_sandbox_holds_the_credential() {
 }
 
 #[tokio::test]
-async fn a_killed_sandbox_comes_back_with_its_records_and_interrupts_its_turn() {
+async fn a_killed_sandbox_comes_back_without_any_old_process_and_interrupts_its_turn() {
     let network = Network::new();
     let mut acceptor = Acceptor::bind(&format!("{}:0", network.gateway)).await;
     let host = acceptor.address().to_string();
     let container = Container::start(&run_image().id.to_string(), &network, &host, &[]);
     let client = linked(&mut acceptor, &container).await;
-    let script = "echo kept > /workspace/file; echo up; exec sleep 1000";
+    // One daemon of an earlier Turn, and one of the Turn that runs, each in a session of its own.
+    let daemon = "setsid sh -c 'echo > /tmp/up; exec sleep 77777' </dev/null >/dev/null 2>&1 & \
+         while [ ! -e /tmp/up ]; do sleep 0.01; done; rm /tmp/up;";
+    perform(&client, run(&["sh", "-c", daemon])).await;
+    let script = format!("{daemon} echo kept > /workspace/file; echo up; exec sleep 1000");
+    let alive = async |client: &LinkClient| {
+        let script = "for p in /proc/[0-9]*; do \
+             test \"$(tr '\\0' ' ' < $p/cmdline 2>/dev/null)\" = 'sleep 77777 ' && echo; done | wc -l";
+        perform(client, run(&["sh", "-c", script])).await.all
+    };
+    assert_eq!(alive(&client).await, b"1\n", "it outlives its Turn");
+    let script = script.as_str();
     let turn = begin(&client, run(&["sh", "-c", script])).await;
     first_output(&client, turn).await;
     let before = client.status().await.unwrap().instance_id;
@@ -160,4 +171,5 @@ async fn a_killed_sandbox_comes_back_with_its_records_and_interrupts_its_turn() 
     );
     let told = perform(&client, run(&["cat", "/workspace/file"])).await;
     assert_eq!(told.all, b"kept\n");
+    assert_eq!(alive(&client).await, b"0\n", "nothing of the old runtime is left");
 }
