@@ -20,6 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use crate::{
     limits,
+    priority::Gate,
     socket::{CloseReason, Message, Socket, SocketError},
 };
 
@@ -72,11 +73,12 @@ pub(crate) struct ByteStream {
     /// Reads since this last let others run.
     reads: u32,
     farewell: Farewell,
+    gate: Gate,
     endings: SharedEndings,
 }
 
 impl ByteStream {
-    pub(crate) fn new(socket: Socket, endings: SharedEndings) -> Self {
+    pub(crate) fn new(socket: Socket, endings: SharedEndings, gate: Gate) -> Self {
         let start = Instant::now();
         let mut ping = tokio::time::interval_at(start + limits::PING_INTERVAL, limits::PING_INTERVAL);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,6 +93,7 @@ impl ByteStream {
             ended: false,
             reads: 0,
             farewell: Farewell::default(),
+            gate,
             endings,
         }
     }
@@ -245,7 +248,9 @@ impl AsyncWrite for ByteStream {
         }
         let n = buf.len().min(limits::SEND_BUFFER_BYTES);
         self.outbound.extend_from_slice(&buf[..n]);
-        if self.farewell.is_in(&buf[..n]) {
+        let this = &mut *self;
+        let gate = &this.gate;
+        if this.farewell.is_in(&buf[..n], |stream| gate.left(stream)) {
             self.end(ReadEnd::Refused);
         }
         Poll::Ready(Ok(n))
@@ -293,7 +298,8 @@ impl Farewell {
     const DATA: u8 = 0;
     const GO_AWAY: u8 = 3;
 
-    fn is_in(&mut self, mut bytes: &[u8]) -> bool {
+    /// Tells `left` of each data frame with bytes by its stream.
+    fn is_in(&mut self, mut bytes: &[u8], left: impl Fn(u32)) -> bool {
         let mut found = false;
         while !bytes.is_empty() {
             let skip = bytes.len().min(self.body as usize);
@@ -305,10 +311,13 @@ impl Farewell {
             bytes = &bytes[take..];
             if self.have == Self::HEADER_BYTES {
                 self.have = 0;
-                let [_, kind, .., l0, l1, l2, l3] = self.header;
+                let [_, kind, _, _, s0, s1, s2, s3, l0, l1, l2, l3] = self.header;
                 found |= kind == Self::GO_AWAY;
                 if kind == Self::DATA {
                     self.body = u32::from_be_bytes([l0, l1, l2, l3]);
+                    if self.body > 0 {
+                        left(u32::from_be_bytes([s0, s1, s2, s3]));
+                    }
                 }
             }
         }
@@ -338,7 +347,7 @@ mod tests {
             for piece in frames.chunks(size) {
                 at += piece.len();
                 assert_eq!(
-                    farewell.is_in(piece),
+                    farewell.is_in(piece, |_| ()),
                     at == frames.len(),
                     "pieces of {size}, at {at}"
                 );

@@ -20,6 +20,7 @@ mod json;
 pub mod limits;
 mod mux;
 pub mod ports;
+mod priority;
 mod server;
 pub mod service;
 mod socket;

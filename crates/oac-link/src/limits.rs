@@ -32,6 +32,10 @@ pub const WINDOW_BYTES: usize = 256 * 1024;
 pub const WINDOW_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Largest payload of one yamux frame sent, so that no stream holds up the others for long.
 pub const FRAME_BYTES: usize = 16 * 1024;
+/// Frames of files and ports that yamux holds at once, and so what a control call waits for at most.
+pub const BULK_FRAMES_QUEUED: usize = 8;
+/// The same of Turn output.
+pub const OUTPUT_FRAMES_QUEUED: usize = 8;
 /// Stream openings that wait for the driver.
 pub const OPENINGS_QUEUED: usize = STREAMS;
 /// Bytes of one direction of a port stream in hand, at each end.

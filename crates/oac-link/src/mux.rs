@@ -15,6 +15,7 @@ use crate::{
     exchange::{LinkError, StreamClass},
     hello::Welcome,
     limits,
+    priority::{Class, Gate, LinkStream},
     socket::{CloseReason, Socket, SocketError},
 };
 
@@ -49,6 +50,7 @@ impl fmt::Display for LinkEnd {
 pub(crate) struct Mux {
     connection: yamux::Connection<ByteStream>,
     endings: SharedEndings,
+    gate: Gate,
 }
 
 impl Mux {
@@ -62,11 +64,18 @@ impl Mux {
             .set_max_connection_receive_window(Some(limits::YAMUX_STREAMS * limits::WINDOW_BYTES + growth))
             .set_split_send_size(limits::FRAME_BYTES);
         let endings = SharedEndings::default();
-        let stream = ByteStream::new(socket, endings.clone());
+        let gate = Gate::default();
+        let stream = ByteStream::new(socket, endings.clone(), gate.clone());
         Self {
             connection: yamux::Connection::new(stream, config, mode),
             endings,
+            gate,
         }
+    }
+
+    /// What the link's streams wait at before they send.
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate.clone()
     }
 
     /// Drives the connection; the next stream that the peer opened, or the end.
@@ -120,6 +129,7 @@ struct Shared {
     unreserved: Arc<Semaphore>,
     close: watch::Sender<Option<CloseReason>>,
     ended: watch::Receiver<bool>,
+    gate: Gate,
 }
 
 /// Core's handle on one link; clones share it. Its streams are opened here and nowhere else.
@@ -157,6 +167,7 @@ pub(crate) fn client(socket: Socket, welcome: Welcome) -> (LinkClient, LinkDrive
         unreserved: Arc::new(Semaphore::new(limits::STREAMS - limits::RESERVED_STREAMS)),
         close,
         ended,
+        gate: driver.mux.gate(),
     };
     (LinkClient(Arc::new(shared)), driver)
 }
@@ -202,7 +213,7 @@ impl LinkClient {
         while ended.changed().await.is_ok() {}
     }
 
-    pub(crate) async fn open(&self, class: StreamClass) -> Result<(yamux::Stream, StreamPermit), LinkError> {
+    pub(crate) async fn open(&self, class: StreamClass) -> Result<(LinkStream, StreamPermit), LinkError> {
         if !self.is_open() {
             return Err(LinkError::Closed);
         }
@@ -227,7 +238,9 @@ impl LinkClient {
             .send(answer)
             .await
             .map_err(|_| LinkError::Closed)?;
-        Ok((stream.await.map_err(|_| LinkError::Closed)?, permit))
+        let stream = stream.await.map_err(|_| LinkError::Closed)?;
+        let stream = LinkStream::new(stream, Class::new(class), self.0.gate.clone());
+        Ok((stream, permit))
     }
 }
 

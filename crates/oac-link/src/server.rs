@@ -12,14 +12,16 @@ use hyper::{
     Request, Response,
     body::{Body, Incoming},
     server::conn::http1,
-    service::Service,
+    service::{Service, service_fn},
 };
 use hyper_util::rt::TokioIo;
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use crate::{
+    exchange::StreamClass,
     limits,
     mux::{LinkEnd, Mux},
+    priority::{Class, Gate, LinkStream},
     socket::{CloseReason, Socket},
 };
 
@@ -86,7 +88,7 @@ impl LinkServer {
                 }
                 // Beyond the limit a stream is reset by dropping it.
                 Event::Inbound(Ok(stream)) if accepting && serving.len() < limits::STREAMS => {
-                    serving.push(Box::pin(exchange(stream, service.clone())));
+                    serving.push(Box::pin(exchange(stream, self.mux.gate(), service.clone())));
                 }
                 Event::Inbound(Ok(_)) => {}
                 Event::Inbound(Err(LinkEnd::Violation(what))) => {
@@ -101,7 +103,7 @@ impl LinkServer {
 }
 
 /// One exchange; its failure concerns this stream alone, and its peer sees it.
-async fn exchange<S, B>(stream: yamux::Stream, service: S)
+async fn exchange<S, B>(stream: yamux::Stream, gate: Gate, service: S)
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
@@ -109,6 +111,12 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let class = Class::new(StreamClass::Control);
+    let stream = LinkStream::new(stream, class.clone(), gate);
+    let service = service_fn(move |request: Request<Incoming>| {
+        class.learn(request.uri().path());
+        service.call(request)
+    });
     let _ = http1::Builder::new()
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream.compat()), service)

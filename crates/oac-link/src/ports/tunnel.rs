@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::compat::Compat;
 
-use crate::mux::StreamPermit;
+use crate::{mux::StreamPermit, priority::LinkStream};
 
 /// Raw bytes both ways. Shutting it down ends this side's direction alone; dropping it before resets the stream.
 pub struct Tunnel(Arc<Mutex<Inner>>);
@@ -28,7 +28,7 @@ pub struct Tunnel(Arc<Mutex<Inner>>);
 pub struct TunnelWatch(Weak<Mutex<Inner>>);
 
 struct Inner {
-    stream: yamux::Stream,
+    stream: LinkStream,
     /// Bytes that arrived with the answer's head.
     ahead: Bytes,
     /// This side's direction was ended.
@@ -57,7 +57,7 @@ impl Tunnel {
     /// Of an exchange of this crate, whose connection is a link's stream.
     pub(super) fn of(upgraded: Upgraded, permit: Option<StreamPermit>) -> Self {
         let parts = upgraded
-            .downcast::<TokioIo<Compat<yamux::Stream>>>()
+            .downcast::<TokioIo<Compat<LinkStream>>>()
             .unwrap_or_else(|_| unreachable!("exchanges of a link run over its streams"));
         Self(Arc::new(Mutex::new(Inner {
             stream: parts.io.into_inner().into_inner(),

@@ -4,4 +4,5 @@ mod handshake;
 mod hostile;
 mod keepalive;
 mod pair;
+mod priority;
 mod streams;
