@@ -49,7 +49,7 @@ pub enum Failure {
     NotCore { url: String, status: u16 },
     #[error("{0}")]
     Usage(String),
-    #[error("stopped by Ctrl-C; files that were whole by then are in place")]
+    #[error("stopped; files that were whole by then are in place")]
     Stopped,
     /// The work went as far as the message says.
     #[error("{0}")]

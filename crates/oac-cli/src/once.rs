@@ -78,9 +78,8 @@ fn bearing(failure: &Failure) -> Bearing {
     match failure {
         Failure::Unreachable { source, .. } if source.is_connect() => Bearing::NotSent,
         Failure::Unreachable { .. } | Failure::NoAnswer { .. } => Bearing::MayHaveActed,
-        Failure::NotCore { status, .. } if *status >= 500 || *status == 200 || *status == 202 => {
-            Bearing::MayHaveActed
-        }
+        // A proxy's own page: what was behind it is unknown.
+        Failure::NotCore { status, .. } if *status >= 500 => Bearing::MayHaveActed,
         Failure::Refused { status, code, .. } => match (*status, code.as_deref()) {
             (503, Some("core_standby")) => Bearing::AskAgain,
             (409, Some("idempotency_conflict")) => Bearing::InProgress,

@@ -23,8 +23,10 @@ use crate::{
     },
 };
 
-/// After this long without output the status line says what is waited for, and looks again this often.
+/// After this long without output the status line says what is waited for, and looks again this often; less and less
+/// often while nothing is waited for but the command itself.
 const QUIET: Duration = Duration::from_millis(1500);
+const QUIETEST: Duration = Duration::from_secs(20);
 
 /// One Turn that is looked at.
 pub struct Watch<'a> {
@@ -128,9 +130,9 @@ impl<'a> Watch<'a> {
         if !self.status.is_enabled() {
             return std::future::pending().await;
         }
-        let mut looked = Instant::now();
+        let (mut looked, mut pause) = (Instant::now(), QUIET);
         loop {
-            sleep_until(self.heard.get().max(looked) + QUIET).await;
+            sleep_until((self.heard.get() + QUIET).max(looked + pause)).await;
             if self.heard.get().elapsed() < QUIET {
                 continue;
             }
@@ -142,8 +144,14 @@ impl<'a> Watch<'a> {
                 continue;
             };
             match waiting_for(&turn.value.state, &session.value.sandbox.state) {
-                Some(text) => self.status.show(text),
-                None => self.status.clear(),
+                Some(text) => {
+                    pause = QUIET;
+                    self.status.show(text);
+                }
+                None => {
+                    pause = (pause * 2).min(QUIETEST);
+                    self.status.clear();
+                }
             }
         }
     }
@@ -159,9 +167,7 @@ fn waiting_for(turn: &str, sandbox: &str) -> Option<&'static str> {
         (_, "suspending" | "suspended") => "waiting: the sandbox is suspended and will be woken",
         (_, "cleaning") => "waiting: the former sandbox is being removed",
         (_, "disconnected") => "waiting: the sandbox is not connected to Core now",
-        (_, "missing") => {
-            "waiting: the sandbox cannot be found; Core makes sure of that before it gives it up"
-        }
+        (_, "missing") => "waiting: the sandbox is missing; Core makes sure before it gives it up",
         ("waiting", _) => "waiting: the sandbox takes the command next",
         _ => return None,
     })

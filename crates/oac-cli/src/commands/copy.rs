@@ -6,7 +6,7 @@ use super::Run;
 use crate::{
     Failure,
     copy::{self, Place},
-    interrupt::Interrupts,
+    interrupt,
 };
 
 #[derive(Debug, Args)]
@@ -33,11 +33,10 @@ pub(super) struct Copy {
 
 impl Copy {
     pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
-        let mut interrupts = Interrupts::listen()?;
         tokio::select! {
             done = copy::copy(&run.client, self.from, self.to, run.form) => done,
             // Dropped, a download removes what it has of a file.
-            () = interrupts.next() => Err(Failure::Stopped),
+            asked = interrupt::asked_to_end() => asked.and(Err(Failure::Stopped)),
         }
     }
 }

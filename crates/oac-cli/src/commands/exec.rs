@@ -55,6 +55,9 @@ pub(super) struct Exec {
     /// Seconds after which the command is killed [default: 3600]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: Option<u32>,
+    /// Give the command no standard input; do not read this one's
+    #[arg(long, short = 'n')]
+    no_stdin: bool,
     /// Submit the command, print its Turn's id and return
     #[arg(long)]
     detach: bool,
@@ -87,7 +90,11 @@ impl Exec {
     }
 
     fn input(&self) -> Result<NewInput, Failure> {
-        let stdin = standard_input()?;
+        let stdin = if self.no_stdin {
+            Vec::new()
+        } else {
+            standard_input()?
+        };
         Ok(NewInput {
             args: self.args.clone(),
             cwd: self.cwd.clone(),

@@ -120,7 +120,8 @@ impl Logs {
     pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
         let session = self.session.session;
         let turn = match self.turn {
-            Some(turn) => turn,
+            // A Turn that is not there, or a Core that is not, is said at once; only what was there is waited for.
+            Some(turn) => run.client.turn(session, turn).await?.value.id,
             None => last(run, session).await?,
         };
         let until = if self.follow { Until::End } else { Until::Stored };
@@ -177,6 +178,7 @@ impl Cancel {
 impl Events {
     pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
         let session = self.session.session;
+        run.client.session(session).await?;
         let path = StreamPath::events(session);
         let mut follow = Follow::new(&run.client, path, self.after);
         loop {

@@ -107,7 +107,8 @@ fn too_large(path: &Path) -> Failure {
 
 /// Where `from` goes: into a folder that exists or is said to be one, else under the name given.
 async fn target(client: &Client, from: &Path, to: &Remote, metadata: &Metadata) -> Result<Remote, Failure> {
-    let contents = metadata.is_dir() && from.as_os_str().as_encoded_bytes().ends_with(b".");
+    let text = from.as_os_str().as_encoded_bytes();
+    let contents = metadata.is_dir() && (text == b"." || text.ends_with(b"/."));
     if contents {
         return Ok(to.clone());
     }

@@ -336,7 +336,7 @@ async fn a_transfer_that_core_did_not_begin_is_tried_again_and_a_lost_one_is_not
 }
 
 #[tokio::test]
-async fn ctrl_c_during_a_download_leaves_no_half_file() {
+async fn a_download_that_is_asked_to_end_leaves_no_half_file() {
     let script = Script::start(|_, _| async {
         use futures_util::StreamExt;
         let begun = futures_util::stream::iter([Ok::<_, std::io::Error>("half")]);
@@ -349,21 +349,23 @@ async fn ctrl_c_during_a_download_leaves_no_half_file() {
     let oac = Oac::of(&script.url);
     let out = oac.path("out");
     std::fs::create_dir(&out).unwrap();
-    let mut child = oac.command(&["session", "cp", &at("f"), "out"]).spawn().unwrap();
-    oac_testkit::wait::until(
-        "a part of the file",
-        std::time::Duration::from_secs(20),
-        async || {
-            let begun = std::fs::read_dir(&out).unwrap().next()?.unwrap();
-            (begun.metadata().unwrap().len() == 4).then_some(())
-        },
-    )
-    .await
-    .unwrap();
-    let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(child.wait().await.unwrap().code(), Some(130));
-    assert_eq!(names(&out), [""; 0]);
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut child = oac.command(&["session", "cp", &at("f"), "out"]).spawn().unwrap();
+        oac_testkit::wait::until(
+            "a part of the file",
+            std::time::Duration::from_secs(20),
+            async || {
+                let begun = std::fs::read_dir(&out).unwrap().next()?.unwrap();
+                (begun.metadata().unwrap().len() == 4).then_some(())
+            },
+        )
+        .await
+        .unwrap();
+        let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(130));
+        assert_eq!(names(&out), [""; 0]);
+    }
 }
 
 #[tokio::test]

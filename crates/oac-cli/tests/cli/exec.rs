@@ -233,6 +233,18 @@ async fn a_standard_input_over_its_limit_is_refused_before_anything_is_submitted
 }
 
 #[tokio::test]
+async fn a_standard_input_that_never_ends_holds_nothing_up_when_it_is_not_wanted() {
+    let script = streams(&[end(json!({"state":"completed","exit_code":0}))]).await;
+    let oac = Oac::of(&script.url);
+    let arguments = [&["session", "exec", SESSION, "-n"], &COMMAND[..]].concat();
+    let mut child = oac.command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let held = child.stdin.take();
+    assert_eq!(child.wait().await.unwrap().code(), Some(0));
+    drop(held);
+    assert_eq!(input(&script).get("stdin"), None);
+}
+
+#[tokio::test]
 async fn the_first_ctrl_c_cancels_and_the_second_leaves() {
     let script = Script::start(|asked, _| async move {
         usual(&asked).unwrap_or_else(|| events_open(record(0, "stdout", "ready\n")))

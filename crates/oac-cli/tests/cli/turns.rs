@@ -49,8 +49,8 @@ async fn turns_are_listed_over_all_pages_with_how_they_ended() {
 #[tokio::test]
 async fn logs_print_what_is_stored_and_follow_to_the_end_when_asked() {
     let script = Script::start(|asked, before| async move {
-        if let Some(turns) = turns(&asked) {
-            return turns;
+        if let Some(known) = turns(&asked).or_else(|| usual(&asked)) {
+            return known;
         }
         // Everything stored, then the comment that says so; a second reader gets the end.
         match before {
@@ -78,6 +78,9 @@ async fn logs_print_what_is_stored_and_follow_to_the_end_when_asked() {
 #[tokio::test]
 async fn logs_begin_at_the_offset() {
     let script = Script::start(|asked, _| async move {
+        if let Some(usual) = usual(&asked) {
+            return usual;
+        }
         assert!(asked.target.ends_with("/output?offset=4"), "{asked:?}");
         events(record(4, "stderr", "end") + &super::script::end(json!({"state":"completed","exit_code":1})))
     })
@@ -252,4 +255,21 @@ async fn list_leaves_archived_sessions_out_unless_asked() {
     );
     oac.run(&["session", "list", "--state", "busy"]).await.expect(0);
     assert!(script.asked()[2].target.ends_with("?state=busy"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_at_once() {
+    let script = Script::start(|_, _| async { refuse(404, "not_found_error") }).await;
+    for core in [script.url.as_str(), "http://127.0.0.1:1"] {
+        let oac = Oac::of(core);
+        for arguments in [
+            &["session", "logs", SESSION, TURN, "--follow"][..],
+            &["session", "events", SESSION, "--follow"],
+            &["session", "cp", &format!("{SESSION}:f"), "f"],
+            &["session", "port-forward", SESSION, "0:80"],
+        ] {
+            let said = oac.run(arguments).await.expect(1);
+            assert_eq!(said.err.lines().count(), 1, "{arguments:?}: {said:?}");
+        }
+    }
 }
