@@ -184,7 +184,8 @@ fn help_shows_the_usage_and_an_unknown_argument_does_not_read() {
 fn a_large_frame_of_nothing_but_small_pieces_is_judged_in_little_memory() {
     let bytes = 6 << 20;
     let request = |operation: &str, member: &str| {
-        let reference = r#"{"tenant_id":"x","environment_id":"x","allocation_id":"x"}"#;
+        let id = "22222222-2222-4222-8222-222222222222";
+        let reference = format!(r#"{{"tenant_id":"{id}","environment_id":"{id}","allocation_id":"{id}"}}"#);
         format!(
             r#"{{"version":1,"type":"request","id":"77777777-7777-4777-8777-777777777777","sequence":1,"connection_id":"88888888-8888-4888-8888-888888888888","owner_epoch":1,"deployment_generation":1,"operation":"{operation}","timeout_ms":1,"reference":{reference},{member}}}"#
         )
@@ -195,8 +196,12 @@ fn a_large_frame_of_nothing_but_small_pieces_is_judged_in_little_memory() {
     };
     let args = request("command", r#""command":{"args":["",@""],"directory":""}"#);
     let (args_start, args_end) = args.split_once('@').unwrap();
-    let data = r#""retained":{"operation_id":"x","source_generation":0,"source_name":"x","source_id":"x","store_id":"x","execution_class":"x","digest":"x","size_bytes":0,"data":{"a":[1,@1]}}"#;
-    let data = request("delete_retained", data);
+    let id = "99999999-9999-4999-8999-999999999999";
+    let hex = "ab".repeat(32);
+    let data = format!(
+        r#""retained":{{"operation_id":"{id}","source_generation":0,"source_name":"x","source_id":"x","store_id":"{id}","execution_class":"{hex}","digest":"{hex}","size_bytes":0,"data":{{"a":[1,@1]}}}}"#
+    );
+    let data = request("delete_retained", &data);
     let (data_start, data_end) = data.split_once('@').unwrap();
     for (frame, expected) in [
         (filled(args_start, "\"\",", args_end), "reject request "),
@@ -208,7 +213,7 @@ fn a_large_frame_of_nothing_but_small_pieces_is_judged_in_little_memory() {
         (filled("{\"x\":[1", ",[]", ""), "reject frame "),
     ] {
         let line = serde_json::json!({ "direction": "core->node", "frame": frame }).to_string();
-        let limited = format!("ulimit -v 114688; exec {}", env!("CARGO_BIN_EXE_oac-wire-check"));
+        let limited = format!("ulimit -v 49152; exec {}", env!("CARGO_BIN_EXE_oac-wire-check"));
         let mut child = Command::new("sh")
             .args(["-c", &limited])
             .stdin(Stdio::piped())
