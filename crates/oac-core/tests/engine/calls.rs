@@ -26,7 +26,9 @@ use crate::{
     world::{self, On},
 };
 
-fn reference() -> Reference {
+pub const LINK_CREDENTIAL: &str = "credential-of-a-link-that-nobody-logs";
+
+pub fn reference() -> Reference {
     Reference {
         tenant_id: ProjectId::random(),
         environment_id: EnvironmentId::random(),
@@ -91,7 +93,7 @@ fn state(compute: Compute, retained: Option<Retained>) -> ResponseResult {
     }))
 }
 
-fn create(reference: Reference) -> Arguments {
+pub fn create(reference: Reference) -> Arguments {
     Arguments::Create(Box::new(Bootstrap {
         reference,
         session_id: SessionId::random(),
@@ -100,7 +102,7 @@ fn create(reference: Reference) -> Arguments {
         link: Link {
             version: 1,
             link_url: "ws://127.0.0.1:1/api/v1/sandbox-link".into(),
-            credential: Secret::new("credential"),
+            credential: Secret::new(LINK_CREDENTIAL),
             resource: LinkResource {
                 tenant_id: reference.tenant_id,
                 environment_id: reference.environment_id,

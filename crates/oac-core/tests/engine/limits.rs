@@ -267,3 +267,31 @@ async fn pg_a_heartbeat_under_an_epoch_that_another_core_has_taken_records_nothi
         oac_core::hub::CallOutcome::Unavailable
     );
 }
+
+// inv: INV-P5
+#[tokio::test]
+async fn pg_a_removal_of_presence_that_fails_is_tried_again_until_it_is_done() {
+    let core = world::core(On::Postgres).await;
+    let node = Node::enroll(&core, 1).await;
+    let greeted = greet(&core, &node.enrolled, &health(true)).await.unwrap();
+    let away = "ALTER TABLE node_generation_status RENAME TO node_generation_status_away";
+    core.execute(away).await;
+    drop(greeted);
+    world::eventually("the connection is closing", async || {
+        core.core().hub.connected(node.id()).is_none()
+    })
+    .await;
+    // The identity is free all the same; the removal goes on failing.
+    world::eventually("the identity is free", async || {
+        skip(&core, 5);
+        dial(&core, &node.enrolled).await.is_ok()
+    })
+    .await;
+    assert!(stored(&core, node.id()).await.connection_id.is_some());
+    let back = "ALTER TABLE node_generation_status_away RENAME TO node_generation_status";
+    core.execute(back).await;
+    world::eventually("presence is removed", async || {
+        stored(&core, node.id()).await.connection_id.is_none()
+    })
+    .await;
+}

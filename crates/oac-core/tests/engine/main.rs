@@ -13,4 +13,5 @@ mod loss;
 mod managing;
 mod node;
 mod placement;
+mod secrets;
 mod world;
