@@ -36,8 +36,8 @@ Begin with:
   oac session port-forward $S 8080:8000         a port of it on this machine
   oac session rm $S                             and away with it
 
-Exit status: 0 done; 1 refused or failed, with one line saying why; 2 wrong arguments. `oac session exec` has its own,
-see its help.";
+Exit status: 0 done; 1 refused or failed, with one line saying why; 2 wrong arguments. \
+`oac session exec` has its own, see its help.";
 
 /// Run commands in sandboxes on your own hosts, and operate the hosts
 #[derive(Debug, Parser)]

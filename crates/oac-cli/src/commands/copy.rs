@@ -11,9 +11,10 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-SESSION:PATH is a path in a sandbox, absolute or from /workspace; `-` is standard input or output. A folder is copied
-with everything in it: into DST if DST is a folder, else as DST. `folder/.` stands for what is in the folder. Files keep
-their permission bits. Symbolic links and special files are skipped and named; so are empty folders on the way in.
+SESSION:PATH is a path in a sandbox, absolute or from /workspace; `-` is standard input or output. A folder is \
+copied with everything in it: into DST if DST is a folder, else as DST. `folder/.` stands for what is in the \
+folder. Files keep their permission bits. Symbolic links and special files are skipped and named; so are empty \
+folders on the way in.
 
 Examples:
   oac session cp notes.txt $S:              a file into /workspace

@@ -38,8 +38,8 @@ Examples:
   oac session exec $S -- bash -c 'grep -r TODO . | wc -l'
   oac session exec $S --detach -- ./long-job
 
-Exit status: the command's own; 128 + signal when a signal ended it; 124 at its time limit; 126 when it could not be
-started; 130 when it was canceled; 125 for anything else, with one line saying what to do.";
+Exit status: the command's own; 128 + signal when a signal ended it; 124 at its time limit; 126 when it could not \
+be started; 130 when it was canceled; 125 for anything else, with one line saying what to do.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

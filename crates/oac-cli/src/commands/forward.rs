@@ -14,8 +14,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Serves http://127.0.0.1:LOCAL on this machine and passes HTTP requests and WebSockets on to the sandbox's port, with the
-Project key added. It is a proxy for HTTP, not a tunnel for other protocols. Ctrl-C ends it.
+Serves http://127.0.0.1:LOCAL on this machine and passes HTTP requests and WebSockets on to the sandbox's port, \
+with the Project key added. It is a proxy for HTTP, not a tunnel for other protocols. Ctrl-C ends it.
 
 Examples:
   oac session port-forward $S 8000                port 8000 of the sandbox as port 8000 here

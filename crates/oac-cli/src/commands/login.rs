@@ -15,8 +15,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys are typed without being shown, or read as lines of standard input: the address, the Core key, the Project key. They
-are never taken from arguments or the environment. What is written was accepted by Core first.
+Keys are typed without being shown, or read as lines of standard input: the address, the Core key, the Project \
+key. They are never taken from arguments or the environment. What is written was accepted by Core first.
 
 Examples:
   oac login

@@ -95,8 +95,8 @@ enum State {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is archived stays archived: running and waiting commands are canceled, the sandbox and its files are removed.
-Turns and their output can be read for a while (`oac session turns`, `oac session logs`).
+What is archived stays archived: running and waiting commands are canceled, the sandbox and its files are \
+removed. Turns and their output can be read for a while (`oac session turns`, `oac session logs`).
 
 Examples:
   oac session rm $S

@@ -27,7 +27,7 @@ use crate::{
 /// So many attempts at one file.
 const ATTEMPTS: u32 = 5;
 /// So many entries of a tree are copied at most; a sandbox that lists more has no end.
-const ENTRIES: usize = 500_000;
+const ENTRIES: usize = 200_000;
 /// The deepest folder, counted from the one named.
 const DEPTH: usize = 256;
 

@@ -6,6 +6,7 @@
 mod admin;
 mod copy;
 mod exec;
+mod follow;
 mod forward;
 mod login;
 mod manual;
