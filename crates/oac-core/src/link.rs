@@ -2,7 +2,8 @@
 //!
 //! Guarantees: only a runtime that presents the credential of exactly its allocation and link generation is welcomed;
 //! at most one connection per allocation is *current*, the newest accepted one; and no stream opens on a link whose
-//! allocation was revoked or whose epoch passed (INV-S11).
+//! allocation was revoked or whose epoch passed (INV-S11). To a sandbox that was restored no stream opens but its first
+//! status call, until its checkpoint is marked consumed (INV-S21).
 //!
 //! The shape that guarantees it: [`Links`] holds the current links by allocation, and a [`Link`] gives out its
 //! streams only through [`Link::admit`], which reads the allocation's state and the ownership right before. Whoever
@@ -28,8 +29,8 @@ use std::{
     },
 };
 
-use oac_link::{CloseReason, LinkClient};
-use oac_model::{AllocationId, InstanceId, LinkId, SessionId};
+use oac_link::{CloseReason, LinkClient, service::Status};
+use oac_model::{AllocationId, ComputePhase, InstanceId, LinkId, SessionId};
 use oac_store::Ownership;
 use oac_wire::shapes::LinkResource;
 use parking_lot::Mutex;
@@ -79,6 +80,9 @@ pub struct Link {
     pub(crate) wake: Notify,
     /// A Turn recorded as sent, for the driver to send without reading it again. Losing it loses nothing.
     handed: Mutex<Option<Job>>,
+    /// The first status call of a restored sandbox was made, and its answer.
+    asked: AtomicBool,
+    first: Mutex<Option<Status>>,
     /// Sequence of the latest Turn that this link's driver began with.
     begun: AtomicI64,
 }
@@ -88,6 +92,9 @@ pub struct Link {
 pub enum NotAdmitted {
     #[error("the link is closed, revoked or of an earlier ownership")]
     Closed,
+    /// The allocation's phase admits no stream: its sandbox is being suspended, or was restored and is not admitted yet.
+    #[error("the sandbox rests")]
+    Resting,
     #[error("the allocation's state cannot be read")]
     Store(#[source] oac_store::StoreError),
 }
@@ -107,8 +114,41 @@ impl Link {
     }
 
     /// The right to open one stream now: reads the allocation's state and the epoch first, and ends the link when they
-    /// no longer allow it.
+    /// no longer allow it. None while the sandbox rests (INV-S21).
     pub(crate) async fn admit(&self, core: &Core) -> Result<&LinkClient, NotAdmitted> {
+        match self.phase(core).await? {
+            ComputePhase::Disabled | ComputePhase::Running => Ok(&self.client),
+            ComputePhase::Quiescing
+            | ComputePhase::Suspending
+            | ComputePhase::Suspended
+            | ComputePhase::Restoring
+            | ComputePhase::Waking => Err(NotAdmitted::Resting),
+        }
+    }
+
+    /// The right to the one stream of a link whose sandbox was restored and woken: its first status call. Given once.
+    pub(crate) async fn admit_first(&self, core: &Core) -> Result<&LinkClient, NotAdmitted> {
+        if self.phase(core).await? != ComputePhase::Waking || self.asked.swap(true, Ordering::AcqRel) {
+            return Err(NotAdmitted::Resting);
+        }
+        Ok(&self.client)
+    }
+
+    /// The answer to the first status call, for another try of what follows it.
+    pub(crate) fn first_status(&self) -> Option<Status> {
+        self.first.lock().clone()
+    }
+
+    pub(crate) fn keep_first_status(&self, status: &Status) {
+        *self.first.lock() = Some(status.clone());
+    }
+
+    /// Ends the link, whose runtime tries again.
+    pub(crate) fn end(&self) {
+        self.client.close(CloseReason::GoingAway);
+    }
+
+    async fn phase(&self, core: &Core) -> Result<ComputePhase, NotAdmitted> {
         if !self.client.is_open() {
             return Err(NotAdmitted::Closed);
         }
@@ -116,18 +156,15 @@ impl Link {
             self.client.close(CloseReason::EpochChanged);
             return Err(NotAdmitted::Closed);
         }
-        let id = self.resource.id;
-        let linkable = core
-            .store
-            .single()
-            .linkable_allocations(&[id])
-            .await
-            .map_err(NotAdmitted::Store)?;
-        if linkable == [(id, self.resource.generation)] {
-            return Ok(&self.client);
+        let read = core.store.single();
+        match read.linkable_allocation(self.resource.id).await {
+            Ok(Some((generation, phase))) if generation == self.resource.generation => Ok(phase),
+            Ok(_) => {
+                self.client.close(CloseReason::Revoked);
+                Err(NotAdmitted::Closed)
+            }
+            Err(error) => Err(NotAdmitted::Store(error)),
         }
-        self.client.close(CloseReason::Revoked);
-        Err(NotAdmitted::Closed)
     }
 
     /// Gives the driver a Turn that was just recorded as sent here.

@@ -8,6 +8,7 @@
 pub mod allocation;
 pub mod limits;
 pub mod placement;
+pub mod suspension;
 
 /// Milliseconds on a clock that only moves forward; its zero has no meaning.
 pub type Millis = i64;

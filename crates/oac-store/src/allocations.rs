@@ -121,6 +121,23 @@ impl Read {
         Ok(linkable)
     }
 
+    /// The link generation and phase of an allocation whose link may stay open.
+    pub async fn linkable_allocation(
+        &self,
+        id: AllocationId,
+    ) -> Result<Option<(Generation, ComputePhase)>, StoreError> {
+        let rows = self
+            .rows(
+                "SELECT link_generation, compute_phase FROM allocations \
+                 WHERE state IN ('creating', 'running') AND id = $1",
+                params![id],
+            )
+            .await?;
+        let row = rows.into_iter().next();
+        row.map(|row| Ok((row.get("link_generation")?, row.get("compute_phase")?)))
+            .transpose()
+    }
+
     /// A page of unreleased allocations in `state`, by ascending id after `after`.
     pub async fn allocations_in_state(
         &self,

@@ -35,6 +35,14 @@ impl Read {
     }
 }
 
+impl Read {
+    /// Whether the checkpoint was marked consumed, deleted since or not.
+    pub async fn is_checkpoint_consumed(&self, id: OperationId) -> Result<bool, StoreError> {
+        let checkpoint: Option<CheckpointRow> = self.one("WHERE operation_id = $1", params![id]).await?;
+        Ok(checkpoint.is_some_and(|checkpoint| checkpoint.consumed_at.is_some()))
+    }
+}
+
 impl Tx {
     pub async fn insert_checkpoint(&self, checkpoint: &CheckpointRow) -> Result<(), StoreError> {
         self.insert(checkpoint, "").await.map(drop)

@@ -11,8 +11,8 @@ use axum::{
     response::Response,
 };
 use oac_link::{Hello, HelloError, Opening, Refusal, Socket, Welcome};
-use oac_model::{AllocationState, LinkId};
-use oac_store::{AllocationRow, Ownership};
+use oac_model::{AllocationState, ComputePhase, LinkId};
+use oac_store::{AllocationRow, Ownership, StoreError};
 
 use super::Link;
 use crate::{
@@ -147,7 +147,31 @@ async fn open(
             return None;
         }
     };
-    welcome(opening, hello, &allocation, ownership).await
+    match rests(core, &allocation).await {
+        Ok(false) => welcome(opening, hello, &allocation, ownership).await,
+        Ok(true) => {
+            opening.refuse(Refusal::Busy).await;
+            None
+        }
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "a link cannot be checked");
+            opening.refuse(Refusal::Busy).await;
+            None
+        }
+    }
+}
+
+/// Whether nothing of the allocation may link now: it is suspended, or its restore is not verified, or Core has begun to
+/// kill the restored target.
+async fn rests(core: &Core, allocation: &AllocationRow) -> Result<bool, StoreError> {
+    match allocation.compute_phase {
+        ComputePhase::Disabled | ComputePhase::Running | ComputePhase::Quiescing => Ok(false),
+        ComputePhase::Suspending | ComputePhase::Suspended | ComputePhase::Restoring => Ok(true),
+        ComputePhase::Waking => {
+            let target = core.store.single().newest_compute(allocation.id).await?;
+            Ok(target.is_some_and(|(_, given_up)| given_up))
+        }
+    }
 }
 
 async fn welcome(
@@ -171,6 +195,8 @@ async fn welcome(
         wake: Default::default(),
         handed: Default::default(),
         begun: Default::default(),
+        asked: Default::default(),
+        first: Default::default(),
     };
     Some((Arc::new(link), driver))
 }

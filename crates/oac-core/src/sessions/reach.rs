@@ -132,7 +132,7 @@ impl Reach {
         };
         match link.admit(&self.core).await {
             Ok(client) => Ok(Found::Ready(client.clone())),
-            Err(NotAdmitted::Closed) => Ok(Found::NotYet),
+            Err(NotAdmitted::Closed | NotAdmitted::Resting) => Ok(Found::NotYet),
             Err(NotAdmitted::Store(error)) => Err(error.into()),
         }
     }

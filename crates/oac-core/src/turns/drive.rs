@@ -65,7 +65,7 @@ pub(crate) async fn drive(core: &Arc<Core>, link: &Arc<Link>) -> Infallible {
 }
 
 async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> Result<Infallible, Trouble> {
-    let status = link.admit(core).await?.status().await?;
+    let status = status(core, link).await?;
     if status.instance_id != link.instance_id {
         return Err(Trouble::OtherInstance);
     }
@@ -91,6 +91,25 @@ async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> R
             }
         }
     }
+}
+
+/// The runtime's Turns and identity. A restored sandbox is asked once, and that answer serves until it is admitted.
+async fn status(core: &Arc<Core>, link: &Arc<Link>) -> Result<Status, Trouble> {
+    match link.admit(core).await {
+        Ok(client) => return Ok(client.status().await?),
+        Err(NotAdmitted::Resting) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if let Some(status) = link.first_status() {
+        return Ok(status);
+    }
+    let answer = link.admit_first(core).await?.status().await;
+    match &answer {
+        Ok(status) => link.keep_first_status(status),
+        // The next link has its own first call.
+        Err(_) => link.end(),
+    }
+    Ok(answer?)
 }
 
 /// Reconciles everything both sides know (sessions.md section 8). The Turn to go on with, if one is under way.

@@ -19,7 +19,10 @@ use oac_wire::B64;
 use serde_json::json;
 
 use super::{batch::Batch, drive::Trouble, settle::Settlement};
-use crate::{Core, allocations, link::Link};
+use crate::{
+    Core, allocations,
+    link::{Link, NotAdmitted},
+};
 
 /// A Turn that was sent, or is recorded as sent and about to be.
 pub(crate) struct Job {
@@ -44,11 +47,16 @@ async fn begin(core: &Core) -> Result<Tx, Trouble> {
     Ok(core.store.begin(&ownership).await?)
 }
 
-/// The first success of a link's status: completes the allocation's initialization.
+/// The first success of a link's status: completes the allocation's initialization, or admits a restored sandbox.
 pub(super) async fn linked(core: &Arc<Core>, link: &Link) -> Result<(), Trouble> {
     let id = link.allocation_id();
-    let stored = core.store.single().allocation(id).await?;
-    if stored.is_none_or(|a| a.initialization == Initialization::Complete) {
+    let Some(stored) = core.store.single().allocation(id).await? else {
+        return Ok(());
+    };
+    if stored.compute_phase == ComputePhase::Waking {
+        return awake(core, link).await;
+    }
+    if stored.initialization == Initialization::Complete {
         return Ok(());
     }
     let tx = begin(core).await?;
@@ -71,6 +79,47 @@ pub(super) async fn linked(core: &Arc<Core>, link: &Link) -> Result<(), Trouble>
         tx.commit().await?;
         core.turns.events.notify(link.session_id);
     }
+    Ok(())
+}
+
+/// Admits the restored sandbox at its first link: phase running and its checkpoint consumed, in one transaction
+/// (core.md section 12, INV-S21). A target that is to be killed meanwhile is not admitted, and its link ends.
+async fn awake(core: &Arc<Core>, link: &Link) -> Result<(), Trouble> {
+    let tx = begin(core).await?;
+    tx.lock_session(link.session_id).await?;
+    let Some(mut allocation) = tx.lock_allocation(link.allocation_id()).await? else {
+        return Ok(());
+    };
+    // Whatever changed meanwhile: the next try reads it.
+    if allocation.state != AllocationState::Running
+        || allocation.compute_phase != ComputePhase::Waking
+        || allocation.link_generation != link.resource.generation
+    {
+        return Err(NotAdmitted::Resting.into());
+    }
+    let target = tx.newest_compute(allocation.id).await?;
+    if target.as_ref().is_some_and(|(_, given_up)| *given_up) {
+        link.end();
+        return Err(NotAdmitted::Resting.into());
+    }
+    // Without one this compute was never replaced: quiescing was given up, or a suspend was rolled back.
+    if let Some(restored_from) = target.and_then(|(compute, _)| compute.restored_from)
+        && !tx.consume_checkpoint(restored_from).await?
+        && !tx.is_checkpoint_consumed(restored_from).await?
+    {
+        tracing::error!(allocation = %allocation.id, "the checkpoint of a restored sandbox is gone");
+        link.end();
+        return Err(NotAdmitted::Resting.into());
+    }
+    let was = allocation.clone();
+    allocation.compute_phase = ComputePhase::Running;
+    allocation.compute_phase_changed_at = tx.now();
+    allocation.restore_failures = 0;
+    tx.save_allocation(&mut allocation).await?;
+    allocations::changed(&tx, &was, &allocation).await?;
+    tx.commit().await?;
+    core.turns.events.notify(link.session_id);
+    core.pokes.allocations.notify_one();
     Ok(())
 }
 
