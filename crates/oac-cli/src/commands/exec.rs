@@ -172,10 +172,7 @@ impl Submitting<'_> {
                 Ok(Some((submitted.value.turn.id, interrupted)))
             }
             Outcome::Refused(failure) => Err(failure),
-            Outcome::Unknown(failure) => {
-                output::failed(self.run.form, &failure);
-                Err(Failure::Unfinished(self.look()))
-            }
+            Outcome::Unknown(failure) => Err(Failure::Unfinished(format!("{failure}; {}", self.look()))),
         }
     }
 
@@ -226,13 +223,10 @@ async fn attend(
             ));
             Ok(ANYTHING_ELSE)
         }
-        Err(failure) => {
-            output::failed(run.form, &failure);
-            Err(Failure::Unfinished(format!(
-                "the command may still run: {}",
-                again(session, turn)
-            )))
-        }
+        Err(failure) => Err(Failure::Unfinished(format!(
+            "{failure}; the command may still run: {}",
+            again(session, turn)
+        ))),
     }
 }
 

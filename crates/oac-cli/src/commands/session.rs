@@ -168,12 +168,9 @@ impl Create {
                 Ok(())
             }
             Outcome::Refused(failure) => Err(failure),
-            Outcome::Unknown(failure) => {
-                output::failed(run.form, &failure);
-                Err(Failure::Unfinished(
-                    "whether the Session was created is unknown: look with `oac session list`".to_owned(),
-                ))
-            }
+            Outcome::Unknown(failure) => Err(Failure::Unfinished(format!(
+                "{failure}; whether the Session was created is unknown: look with `oac session list`"
+            ))),
         }
     }
 }

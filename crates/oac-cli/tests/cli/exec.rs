@@ -185,6 +185,22 @@ async fn a_refusal_is_one_line_with_its_code_and_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_turn_that_can_no_longer_be_read_is_one_line_that_says_how_to_look_again() {
+    let script =
+        Script::start(
+            |asked, _| async move { usual(&asked).unwrap_or_else(|| refuse(404, "not_found_error")) },
+        )
+        .await;
+    let said = exec(&script, "", &[]).await.expect(125);
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+    assert!(
+        said.err
+            .contains(&format!("oac session logs {SESSION} {TURN} --follow")),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn what_programs_read_says_what_each_line_is() {
     let script =
         streams(&[record(0, "stdout", "out") + &end(json!({"state":"completed","exit_code":0}))]).await;
