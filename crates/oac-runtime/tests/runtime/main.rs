@@ -2,6 +2,7 @@
 
 mod acceptor;
 mod docker_disk;
+mod docker_files;
 mod docker_image;
 mod docker_links;
 mod docker_processes;
