@@ -20,4 +20,5 @@ mod runtime;
 mod sandbox;
 mod takeover;
 mod turns;
+mod wake;
 mod world;
