@@ -6,6 +6,7 @@ mod codec;
 mod cold_start;
 mod exec;
 mod figure;
+mod files;
 mod output;
 mod tools;
 mod turns;
@@ -29,7 +30,7 @@ struct Arguments {
     rounds: usize,
 }
 
-const NAMES: [&str; 5] = ["codec", "cold-start", "exec", "output", "turns"];
+const NAMES: [&str; 6] = ["codec", "cold-start", "exec", "files", "output", "turns"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -63,7 +64,7 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     if wanted("codec") {
         figures.extend(codec::measure(rounds)?);
     }
-    if ["cold-start", "exec", "output", "turns"].into_iter().any(wanted) {
+    if NAMES.into_iter().any(|name| name != "codec" && wanted(name)) {
         let story = Story::begin(None).await;
         let node = story.add_node("bench", turns::SESSIONS).await;
         if wanted("cold-start") {
@@ -74,6 +75,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         }
         if wanted("output") {
             figures.extend(output::measure(&story, rounds).await?);
+        }
+        if wanted("files") {
+            figures.extend(files::measure(&story, rounds).await?);
         }
         if wanted("turns") {
             figures.extend(turns::measure(&story, rounds).await?);
