@@ -1,6 +1,11 @@
 //! A whole installation on this machine for one test: Core, the engine, nodes, a Project.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
 
 use oac_model::{InstallationId, Secret};
 use oac_testkit::{
@@ -18,6 +23,11 @@ pub const PATIENCE: Duration = Duration::from_secs(150);
 /// Smallest sandbox there is, so that several fit on a small machine.
 pub const CPUS: u32 = 1;
 pub const MEMORY_MIB: u64 = 512;
+
+/// The host's address that containers of every engine reach.
+pub async fn gateway() -> IpAddr {
+    Engine::of_tests().await.bridge_gateway().await.unwrap()
+}
 
 /// An installation with its deployment saved and its network made; nodes are added by the test.
 pub struct Story {
@@ -39,15 +49,34 @@ impl Story {
 
     /// Likewise, with sandboxes of `image`.
     pub async fn begin_with(database: Option<&str>, image: RuntimeImage) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let engine = Engine::of_tests().await;
+        Self::begin_on(engine, database, image, None).await
+    }
+
+    /// Likewise, with nodes on `engine`, and with `public` as the address that nodes and sandboxes are told instead of Core's own.
+    pub async fn begin_on(
+        engine: Engine,
+        database: Option<&str>,
+        image: RuntimeImage,
+        public: Option<SocketAddr>,
+    ) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::Builder::new().prefix("oac-story-").tempdir().unwrap();
-        let gateway = engine.bridge_gateway().await.unwrap();
+        let gateway = gateway().await;
         let programs = program::built_programs();
-        let installation =
-            Installation::start(&programs, folder.path(), gateway, database, program::Tie::Bound)
-                .await
-                .unwrap_or_else(|e| panic!("{e}"));
+        let started = match public {
+            None => {
+                Installation::start(&programs, folder.path(), gateway, database, program::Tie::Bound).await
+            }
+            Some(public) => {
+                let free = std::net::TcpListener::bind((gateway, 0)).unwrap();
+                let addresses = (free.local_addr().unwrap(), public);
+                drop(free);
+                Installation::start_behind(&programs, folder.path(), addresses, database, program::Tie::Bound)
+                    .await
+            }
+        };
+        let installation = started.unwrap_or_else(|e| panic!("{e}"));
         installation
             .deploy(CPUS, MEMORY_MIB, &image.selection())
             .await
@@ -270,8 +299,13 @@ impl Story {
 
     /// Likewise, as bytes.
     pub async fn output_bytes(&self, session: &str, turn: &str) -> Vec<u8> {
-        let path = format!("/v1/sessions/{session}/turns/{turn}/output?offset=0");
-        let text = self.read_events(&path, "end").await;
+        self.output_of(&format!("/v1/sessions/{session}/turns/{turn}/output?offset=0"))
+            .await
+    }
+
+    /// The bytes of an output stream of the API, read to its end.
+    pub async fn output_of(&self, path: &str) -> Vec<u8> {
+        let text = self.read_events(path, "end").await;
         let records = text
             .lines()
             .filter_map(|l| l.strip_prefix("data:"))
@@ -293,11 +327,15 @@ impl Story {
             .unwrap();
         assert!(response.status().is_success(), "{path}: {}", response.status());
         let mut text = String::new();
+        // No further back than this can the last event begin. All of it is ASCII.
+        let (end, mut looked) = (format!("event: {last}\n"), 0);
         let read = async {
             while let Some(chunk) = response.chunk().await.unwrap() {
                 text.push_str(&String::from_utf8_lossy(&chunk));
-                let at = text.find(&format!("event: {last}\n"));
-                if at.is_some_and(|at| text[at..].contains("\n\n")) {
+                looked = text[looked..]
+                    .find(&end)
+                    .map_or(text.len().saturating_sub(end.len()), |at| looked + at);
+                if text[looked..].starts_with(&end) && text[looked..].contains("\n\n") {
                     break;
                 }
             }

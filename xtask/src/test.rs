@@ -165,7 +165,12 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         Ok(metadata.target_directory.join("debug"))
     });
     steps.run("packages", || {
-        packages::ensure_packages(&[packages::DOCKER, packages::POSTGRES, packages::IMAGE])
+        packages::ensure_packages(&[
+            packages::DOCKER,
+            packages::OWN_ENGINE,
+            packages::POSTGRES,
+            packages::IMAGE,
+        ])
     });
     let mut services = Services {
         engine: steps.run("Docker Engine", docker::ensure_docker),

@@ -67,6 +67,8 @@ pub struct Installation {
     tie: Tie,
     /// Core's origin.
     pub url: String,
+    /// The origin that nodes and sandboxes are told.
+    public_url: String,
     pub core_key: Secret,
     http: reqwest::Client,
 }
@@ -107,20 +109,30 @@ impl Installation {
         database: Option<&str>,
         tie: Tie,
     ) -> Result<Self> {
-        make_folder(folder, 0o755)?;
         // The port is free now and Core binds it next; nothing else on this address takes ports meanwhile.
         let listener = std::net::TcpListener::bind((address, 0)).map_err(io(folder))?;
-        let port = listener.local_addr().map_err(io(folder))?.port();
+        let listen = listener.local_addr().map_err(io(folder))?;
         drop(listener);
-        let listen = SocketAddr::new(address, port);
-        let url = format!("http://{listen}");
+        Self::start_behind(programs, folder, (listen, listen), database, tie).await
+    }
+
+    /// Likewise on a given address, with another one as what nodes and sandboxes are told: that of something in between.
+    pub async fn start_behind(
+        programs: &Path,
+        folder: &Path,
+        (listen, public): (SocketAddr, SocketAddr),
+        database: Option<&str>,
+        tie: Tie,
+    ) -> Result<Self> {
+        make_folder(folder, 0o755)?;
+        let (url, public_url) = (format!("http://{listen}"), format!("http://{public}"));
         let config = folder.join("core.toml");
         let database = match database {
             Some(url) => url.to_owned(),
             None => format!("sqlite://{}", folder.join("core.db").display()),
         };
         let text = format!(
-            "listen = [\"{listen}\"]\nmetrics_listen = \"\"\npublic_url = \"{url}\"\n\n[database]\nurl = \"{database}\"\n"
+            "listen = [\"{listen}\"]\nmetrics_listen = \"\"\npublic_url = \"{public_url}\"\n\n[database]\nurl = \"{database}\"\n"
         );
         write(&config, text.as_bytes(), 0o600)?;
         let http = reqwest::Client::builder()
@@ -138,6 +150,7 @@ impl Installation {
             core: None,
             tie,
             url,
+            public_url,
             core_key: Secret::new(""),
             http,
         };
@@ -349,7 +362,7 @@ impl Installation {
         let provider = json!({
             "installation_id": configuration["installation_id"],
             "provider": "docker",
-            "core_url": format!("{}/api/v1", self.url),
+            "core_url": format!("{}/api/v1", self.public_url),
             "specification": configuration["specification"],
             "generation": configuration["generation"],
             "native": {
@@ -384,7 +397,7 @@ impl Installation {
             log,
             run: None,
         };
-        node.register(&self.url, &token).await?;
+        node.register(&self.public_url, &token).await?;
         self.start_node(&mut node).await?;
         Ok(node)
     }

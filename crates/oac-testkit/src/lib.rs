@@ -13,6 +13,8 @@ pub mod engine;
 pub mod installation;
 pub mod postgres;
 #[cfg(feature = "product")]
+pub mod private_engine;
+#[cfg(feature = "product")]
 pub mod program;
 #[cfg(feature = "product")]
 pub mod runtime_image;

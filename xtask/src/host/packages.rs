@@ -37,6 +37,12 @@ pub(crate) const DOCKER: &[Need] = &[
     },
 ];
 
+pub(crate) const OWN_ENGINE: &[Need] = &[Need {
+    package: "iproute2",
+    why: "an engine that a test may kill gets a bridge of its own",
+    present: || found("ip"),
+}];
+
 pub(crate) const POSTGRES: &[Need] = &[Need {
     package: "postgresql",
     why: "Core's storage is tested on SQLite and on PostgreSQL",
