@@ -99,11 +99,9 @@ impl World {
                         !self.dropped.contains(&target),
                         "a dropped generation is never prepared"
                     );
-                    if !self.local.contains_key(&target) {
-                        self.local.insert(target, Standing::Preparing);
-                        let table = table(&self.local);
-                        actions.extend(self.node.apply(node::Event::Generations(table), self.now));
-                    }
+                    self.local.entry(target).or_insert(Standing::Preparing);
+                    let table = table(&self.local);
+                    actions.extend(self.node.apply(node::Event::Generations(table), self.now));
                 }
                 node::Action::Granted(id, references) => {
                     assert_eq!(Some(id), self.core.as_ref().map(Connection::connection_id));
@@ -282,15 +280,11 @@ impl World {
                 self.node_takes(node::Event::Tick);
                 self.core_takes(core::Event::Tick);
             }
-            9 => {
-                if self.core.as_ref().map(Connection::state) == Some(core::StateName::Closing) {
-                    self.core_takes(core::Event::PresenceRemoved);
-                }
+            9 if self.core.as_ref().map(Connection::state) == Some(core::StateName::Closing) => {
+                self.core_takes(core::Event::PresenceRemoved);
             }
-            10 => {
-                if std::mem::take(&mut self.refreshing) {
-                    self.node_takes(node::Event::Refreshed(node::Refresh::Failed));
-                }
+            10 if std::mem::take(&mut self.refreshing) => {
+                self.node_takes(node::Event::Refreshed(node::Refresh::Failed));
             }
             // Preparation succeeds.
             11 => {
