@@ -24,11 +24,16 @@ impl Runtime {
     }
 
     pub fn start(world: &World, placed: &Placed) -> Self {
+        Self::dialing(&world.core.url, placed)
+    }
+
+    /// The program, given this address of Core.
+    pub fn dialing(base: &str, placed: &Placed) -> Self {
         let home = TempDir::new().unwrap();
         let hello = placed.sandbox.hello();
         let bootstrap = json!({
             "version": 1,
-            "link_url": format!("{}/api/v1/sandbox-link", world.core.url.replacen("http", "ws", 1)),
+            "link_url": format!("{}/api/v1/sandbox-link", base.replacen("http", "ws", 1)),
             "credential": hello.credential.expose(),
             "resource": hello.resource,
         });
