@@ -41,6 +41,7 @@ pub(crate) const OWN_ENGINE: &[Need] = &[Need {
     package: "iproute2",
     why: "an engine that a test may kill gets a bridge of its own",
     present: || found("ip"),
+    afterwards: false,
 }];
 
 pub(crate) const POSTGRES: &[Need] = &[Need {
