@@ -279,6 +279,11 @@ impl World {
                 self.now = self.now.plus_millis(amount % 8_000);
                 self.node_takes(node::Event::Tick);
                 self.core_takes(core::Event::Tick);
+                // Whoever was woken has done what was due: a shell that sleeps until the next wakeup never spins.
+                let node = self.node.next_wakeup();
+                assert!(node.is_none_or(|due| due > self.now), "{:?}", self.node.state());
+                let core = self.core.as_ref().and_then(Connection::next_wakeup);
+                assert!(core.is_none_or(|due| due > self.now), "{:?}", self.core);
             }
             9 if self.core.as_ref().map(Connection::state) == Some(core::StateName::Closing) => {
                 self.core_takes(core::Event::PresenceRemoved);
