@@ -57,6 +57,8 @@ pub(super) async fn run(client: &Client, from: &Path, to: &Remote, report: &Repo
     while let Some((path, done)) = transfers.next().await {
         match done {
             Ok(bytes) => report.copied(&path.display().to_string(), bytes),
+            // Alone, it is all there is to say.
+            Err(failure) if !metadata.is_dir() => return Err(failure),
             // Missing folders are made, so what is not there is the Session.
             Err(failure @ Failure::Refused { status: 404, .. }) => return Err(failure),
             Err(failure) if is_general(&failure) => return Err(failure),
@@ -223,8 +225,10 @@ async fn send_open(
                     Ok(now) if now < length => {
                         "it became shorter while it was read: copy it again".to_owned()
                     }
+                    // What Core says early in a long upload may be lost with the connection.
                     _ => format!(
-                        "the connection to {} broke; whether the file was written is unknown: copy it again",
+                        "the connection to {} broke; whether the file was written is unknown: copy it again, and if that \
+                         breaks too, try a small file there",
                         client.url()
                     ),
                 }));

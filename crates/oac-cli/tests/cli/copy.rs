@@ -327,7 +327,10 @@ async fn a_transfer_that_core_did_not_begin_is_tried_again_and_a_lost_one_is_not
     std::fs::write(oac.path("f"), "x").unwrap();
     oac.run(&["session", "cp", "f", &at("busy")]).await.expect(0);
     let said = oac.run(&["session", "cp", "f", &at("lost")]).await.expect(1);
-    assert!(said.err.contains("unknown"), "{said:?}");
+    assert!(
+        said.err.contains("unknown") && said.err.lines().count() == 1,
+        "{said:?}"
+    );
     let lost = script.asked();
     let lost = lost
         .iter()
