@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oac_tests::story::Story;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::random::Random;
 
@@ -77,7 +77,7 @@ async fn ended(story: &Story, sessions: &[(String, Vec<(String, String)>)]) -> u
         let document = story.app("GET", &format!("/v1/sessions/{session}"), None).await;
         let count = |name: &str| document["turns"][name].as_u64().unwrap_or_default() as usize;
         // What is next while its sandbox is away counts as neither.
-        let busy = usize::from(document["state"] == Value::from("busy") && count("running") == 0);
+        let busy = usize::from(document["state"] == "busy" && count("running") == 0);
         sum += turns
             .len()
             .saturating_sub(count("queued") + count("running") + busy);
