@@ -211,7 +211,7 @@ impl LinkClient {
             && file.kind == FileType::File
             && is_entry(file)
             && put.digest.is_none_or(|digest| digest == answer.sha256)
-            && !(put.only_new && !created);
+            && (!put.only_new || created);
         if fits {
             Ok(FilePut { created, answer })
         } else {
@@ -247,7 +247,7 @@ impl LinkClient {
         let fits = list.data.len() <= limits::LIST_ENTRIES
             && list.data.iter().all(is_entry)
             && list.next.0.as_deref().is_none_or(is_cursor)
-            && !(list.data.is_empty() && list.next.0.is_some());
+            && (list.next.0.is_none() || !list.data.is_empty());
         if fits {
             Ok(list)
         } else {
@@ -264,21 +264,29 @@ pub fn write_digest(digest: &Digest) -> String {
     format!("sha-256=:{}:", oac_wire::B64(digest.as_bytes().to_vec()).encode())
 }
 
-/// The SHA-256 of a `Content-Digest`; other algorithms are passed over. `Err` for text that is none.
-pub fn read_digest(text: &str) -> Result<Option<Digest>, ()> {
+/// Text that is no `Content-Digest`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Content-Digest is malformed")]
+pub struct BadDigest;
+
+/// The SHA-256 of a `Content-Digest`; other algorithms are passed over.
+pub fn read_digest(text: &str) -> Result<Option<Digest>, BadDigest> {
     let mut found = None;
     for member in text.split(',') {
-        let (name, value) = member.trim_matches([' ', '\t']).split_once('=').ok_or(())?;
+        let (name, value) = member
+            .trim_matches([' ', '\t'])
+            .split_once('=')
+            .ok_or(BadDigest)?;
         let encoded = value
             .strip_prefix(':')
             .and_then(|value| value.strip_suffix(':'))
-            .ok_or(())?;
+            .ok_or(BadDigest)?;
         if name.is_empty() || name.bytes().any(|b| b.is_ascii_uppercase() || b == b' ') {
-            return Err(());
+            return Err(BadDigest);
         }
         if name == "sha-256" {
-            let bytes = oac_wire::B64::decode(encoded.as_bytes()).ok_or(())?.0;
-            let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| ())?;
+            let bytes = oac_wire::B64::decode(encoded.as_bytes()).ok_or(BadDigest)?.0;
+            let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| BadDigest)?;
             found = Some(Digest::from_bytes(bytes));
         }
     }
@@ -484,7 +492,7 @@ mod tests {
             "=:AAAA:",
             "sha-256=:AAAA:,",
         ] {
-            assert_eq!(read_digest(bad), Err(()), "{bad}");
+            assert_eq!(read_digest(bad), Err(BadDigest), "{bad}");
         }
     }
 }

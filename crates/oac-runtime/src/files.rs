@@ -295,7 +295,7 @@ fn asked(query: &Query, headers: &HeaderMap) -> Result<PutFile, Refusal> {
     };
     let digest = match text(HeaderName::from_static(DIGEST_HEADER)) {
         None => None,
-        Some(text) => read_digest(text).map_err(|()| Refusal::invalid("Content-Digest is malformed"))?,
+        Some(text) => read_digest(text).map_err(|_| Refusal::invalid("Content-Digest is malformed"))?,
     };
     Ok(PutFile {
         length,

@@ -34,9 +34,9 @@ mod dialect;
 mod error;
 mod events;
 mod exclusive_lock;
+mod exec;
 #[cfg(feature = "faults")]
 mod faults;
-mod exec;
 mod file_operations;
 mod generations;
 mod idempotency;

@@ -17,7 +17,7 @@ pub struct ApiError {
     pub param: Option<String>,
     pub message: String,
     /// Shown under `/core/v1` alone.
-    pub details: Option<Value>,
+    pub details: Option<Box<Value>>,
     /// A header that belongs to the refusal.
     pub header: Option<(&'static str, String)>,
 }
@@ -80,7 +80,7 @@ impl ApiError {
     }
 
     pub fn with_details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
@@ -400,7 +400,7 @@ impl ApiError {
                 kind: self.kind(),
                 code: self.code.map(str::to_owned),
                 param: self.param.clone(),
-                details: self.details.clone(),
+                details: self.details.as_deref().cloned(),
             },
         }
     }

@@ -60,7 +60,7 @@ pub(super) fn open(path: &[u8]) -> Result<Opened, FileRefusal> {
         return Err(FileRefusal::NotDirectory);
     }
     let system = fstatfs(&handle).map_err(refusal)?;
-    if MADE_UP.iter().any(|magic| *magic == system.f_type as u32) {
+    if MADE_UP.contains(&(system.f_type as u32)) {
         return Err(FileRefusal::NotRegular);
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

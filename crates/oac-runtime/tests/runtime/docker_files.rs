@@ -204,7 +204,7 @@ async fn a_file_of_512_mib_passes_whole_and_one_byte_more_is_refused() {
 async fn a_runtime_killed_in_the_middle_of_many_uploads_leaves_each_file_old_or_new_and_nothing_else() {
     let (mut world, mut client) = World::start(None).await;
     let seed = u64::from(std::process::id());
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let mut random = seed | 1;
     let mut known = vec![Bytes::new(); 4];
     for n in 0..known.len() {

@@ -507,7 +507,7 @@ async fn a_runtime_killed_while_it_writes_leaves_a_whole_file_and_the_next_one_c
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("below/file");
     let seed = u64::from(std::process::id());
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let mut random = seed | 1;
     let mut known = None;
     for round in 0..12_u8 {

@@ -101,7 +101,7 @@ pub(super) fn digest(headers: &HeaderMap) -> Result<Option<Digest>, ApiError> {
     let mut found = None;
     for value in headers.get_all(HeaderName::from_static(DIGEST_HEADER)) {
         let text = value.to_str().map_err(|_| malformed())?;
-        found = read_digest(text).map_err(|()| malformed())?.or(found);
+        found = read_digest(text).map_err(|_| malformed())?.or(found);
     }
     Ok(found)
 }
