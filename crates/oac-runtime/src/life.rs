@@ -18,7 +18,7 @@ use crate::{
     dial::{dial, install_crypto},
     files::Files,
     limits,
-    park::Park,
+    park::{Park, Wakes},
     ports::Ports,
     process::Reaper,
     report,
@@ -167,9 +167,10 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
     let mut wakes = service.park.wakes();
     let mut backoff = Backoff::new();
     while *phase.borrow_and_update() == Phase::Serving {
+        let before = *wakes.borrow_and_update();
         let linked = select! {
             linked = link(&bootstrap, &hello) => linked,
-            _ = wakes.changed() => {
+            _ = wakes.wait_for(|wakes| wakes.begun != before.begun) => {
                 refresh();
                 continue;
             }
@@ -181,7 +182,7 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
                 report(format_args!("linked to Core"));
                 service.park.linked();
                 let since = Instant::now();
-                let end = serve(server, &service, &mut phase, &mut wakes).await;
+                let end = serve(server, &service, &mut phase, (&mut wakes, before)).await;
                 report(format_args!("the link ended: {end}"));
                 backoff.connected_for(since.elapsed());
                 after(&end)
@@ -192,7 +193,7 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
             Next::Park if service.park.closed_to_park() => {
                 report(format_args!("parked"));
                 select! {
-                    _ = wakes.changed() => {}
+                    _ = wakes.wait_for(|wakes| wakes.begun != before.begun) => {}
                     _ = phase.changed() => {}
                 }
                 refresh();
@@ -205,7 +206,7 @@ async fn keep_linked(bootstrap: Bootstrap, service: Service, mut phase: watch::R
         select! {
             () = sleep(delay) => {}
             // What was waited for is of before.
-            _ = wakes.changed() => {
+            _ = wakes.wait_for(|wakes| wakes.asked != before.asked) => {
                 refresh();
                 backoff = Backoff::new();
             }
@@ -250,7 +251,7 @@ async fn serve(
     server: LinkServer,
     service: &Service,
     phase: &mut watch::Receiver<Phase>,
-    wakes: &mut watch::Receiver<u64>,
+    (wakes, before): (&mut watch::Receiver<Wakes>, Wakes),
 ) -> LinkEnd {
     let (ask, asked) = mpsc::channel(2);
     let mut serving = pin!(server.serve(service.clone(), asked));
@@ -258,7 +259,9 @@ async fn serve(
         select! {
             end = &mut serving => return end,
             // The link of before a restore leads nowhere: its other end knows another copy.
-            _ = wakes.changed() => return LinkEnd::ClosedHere(CloseReason::GoingAway),
+            _ = wakes.wait_for(|wakes| wakes.begun != before.begun) => {
+                return LinkEnd::ClosedHere(CloseReason::GoingAway);
+            }
             Ok(()) = phase.changed() => {
                 let asked = match *phase.borrow_and_update() {
                     Phase::Serving => continue,

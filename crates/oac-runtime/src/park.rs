@@ -78,12 +78,20 @@ pub(crate) enum Wake {
     OtherSuspension,
 }
 
+/// What wakes have done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Wakes {
+    /// How often a program that rests, or is waking, was asked.
+    pub asked: u64,
+    /// How often that began a waking: connections of before lead nowhere. Asked again, it goes on with what it has begun.
+    pub begun: u64,
+}
+
 /// The rest of one program; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Park {
     state: watch::Sender<State>,
-    /// How often it was woken.
-    wakes: watch::Sender<u64>,
+    wakes: watch::Sender<Wakes>,
     turns: Turns,
     activity: Activity,
     can_wake: bool,
@@ -101,12 +109,14 @@ impl Park {
         }
     }
 
-    fn step(&self, event: Event) -> Result<(), Refused> {
-        let mut result = Ok(());
+    /// Whether the state changed.
+    fn step(&self, event: Event) -> Result<bool, Refused> {
+        let mut result = Ok(false);
         self.state.send_if_modified(|state| match state.after(event) {
             Ok(next) => {
                 let changed = next != *state;
                 *state = next;
+                result = Ok(changed);
                 changed
             }
             Err(refused) => {
@@ -137,7 +147,7 @@ impl Park {
             return Quiesce::NotSupported;
         }
         match self.step(Event::Quiesce(suspend_id)) {
-            Ok(()) => Quiesce::Quiesced,
+            Ok(_) => Quiesce::Quiesced,
             Err(Refused) => {
                 self.reopen();
                 Quiesce::Busy("another suspension is under way")
@@ -174,17 +184,21 @@ impl Park {
 
     /// Asks the program to link again.
     pub(crate) fn wake(&self, suspend_id: OperationId) -> Result<(), Wake> {
-        self.step(Event::Wake(suspend_id))
+        let begins = self
+            .step(Event::Wake(suspend_id))
             .map_err(|Refused| Wake::OtherSuspension)?;
         if !self.is_quiesced() {
             return Err(Wake::Awake);
         }
-        self.wakes.send_modify(|wakes| *wakes += 1);
+        self.wakes.send_modify(|wakes| {
+            wakes.asked += 1;
+            wakes.begun += u64::from(begins);
+        });
         Ok(())
     }
 
     /// Changes with each wake of a program that rests.
-    pub(crate) fn wakes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn wakes(&self) -> watch::Receiver<Wakes> {
         self.wakes.subscribe()
     }
 

@@ -38,6 +38,8 @@ pub enum InstallationError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Wait(#[from] crate::wait::InVain),
     #[error("{what} failed: {said}")]
     Command { what: &'static str, said: String },
     #[error("Core answered {status} to {method} {path}: {body}")]
@@ -404,21 +406,26 @@ impl Installation {
 
     /// Starts a node's service and waits until Core shows it ready.
     pub async fn start_node(&self, node: &mut Node) -> Result<()> {
+        let name = node.name.clone();
+        let shown = async || {
+            let nodes = self
+                .call("GET", "/core/v1/sandbox/nodes", &self.core_key, None)
+                .await
+                .ok()?;
+            let mut nodes = nodes["data"].as_array()?.iter();
+            nodes.find(|n| n["name"] == name.as_str()).cloned()
+        };
+        // Of a program that was killed a moment ago Core may not know yet.
+        crate::wait::until("the earlier program's connection has ended", START, async || {
+            (shown().await?["online"] == false).then_some(())
+        })
+        .await?;
         let mut command = node.command("run");
         command.args(["--operations", "8"]);
         let mut program = Program::start("oac-node", command, &node.log)?;
-        let name = node.name.clone();
         program
             .until("the node is connected and ready", START, async || {
-                let nodes = self
-                    .call("GET", "/core/v1/sandbox/nodes", &self.core_key, None)
-                    .await
-                    .ok()?;
-                let node = nodes["data"]
-                    .as_array()?
-                    .iter()
-                    .find(|n| n["name"] == name.as_str())?
-                    .clone();
+                let node = shown().await?;
                 (node["online"] == true && node["provider_ready"] == true).then_some(())
             })
             .await?;

@@ -51,7 +51,10 @@ async fn docker_a_command_that_ignores_being_asked_to_end_is_killed_and_the_next
 #[tokio::test]
 async fn docker_a_command_that_leaves_processes_behind_ends_and_loses_no_output() {
     let (story, node, session) = one_sandbox().await;
-    let script = "sleep 1001 & setsid sleep 1002 & (setsid sh -c 'sleep 1003' &) ; seq 100000; echo last";
+    // Both are in sessions of their own before the command ends.
+    let script = "sleep 1001 & setsid sh -c '> /tmp/one; exec sleep 1002' & \
+        (setsid sh -c '> /tmp/two; exec sleep 1003' &) ; \
+        until [ -e /tmp/one ] && [ -e /tmp/two ]; do sleep 0.01; done; seq 100000; echo last";
     let (turn, output) = story.run(&session, script).await;
     let expected: String = (1..=100_000)
         .map(|n| format!("{n}\n"))

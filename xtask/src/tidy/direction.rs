@@ -109,7 +109,8 @@ mod tests {
         let sources = files
             .iter()
             .filter(|file| {
-                file.starts_with("crates") && file.components().any(|part| part.as_os_str() == "src")
+                let has = |name: &str| file.components().any(|part| part.as_os_str() == name);
+                file.starts_with("crates") && has("src") && !has("tests") && !file.ends_with("tests.rs")
             })
             .filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
         let (shared, elsewhere): (Vec<_>, Vec<_>) = sources

@@ -82,9 +82,13 @@ async fn what_is_left_of_the_process_group_ends_with_its_leader() {
 #[tokio::test]
 async fn a_process_in_a_session_of_its_own_outlives_the_turn_but_does_not_hold_it_up() {
     let (_sandbox, client) = Sandbox::linked().await;
-    // It keeps both pipes open and writes to them for ever.
-    let script = "setsid sh -c 'echo $$; while :; do echo more; sleep 0.01; done' & sleep 0.2";
-    let told = tokio::time::timeout(Duration::from_secs(30), perform(&client, shell(script)))
+    let marks = tempfile::TempDir::new().unwrap();
+    // It keeps both pipes open and writes to them for ever. The Turn ends when it is in its own session.
+    let script = format!(
+        "setsid sh -c 'echo $$; > {0}; while :; do echo more; sleep 0.01; done' & until [ -e {0} ]; do sleep 0.01; done",
+        marks.path().join("left").display()
+    );
+    let told = tokio::time::timeout(Duration::from_secs(30), perform(&client, shell(&script)))
         .await
         .unwrap();
     assert_eq!(told.exit().code.0, Some(0));

@@ -127,8 +127,13 @@ async fn quiet(pid: u32) -> bool {
 #[tokio::test]
 async fn a_parked_program_opens_no_connection_changes_no_file_and_starts_nothing_while_another_dials_on() {
     let (mut sandbox, client) = Sandbox::linked_with_run().await;
-    // Its records exist, and a process that a Turn left in a session of its own goes on.
-    perform(&client, shell("setsid sleep 1000 & echo left")).await;
+    // Its records exist, and a process that a Turn left in a session of its own goes on. The Turn ends when it is in it.
+    let marks = tempfile::TempDir::new().unwrap();
+    let script = format!(
+        "setsid sh -c '> {0}; exec sleep 1000' & until [ -e {0} ]; do sleep 0.01; done; echo left",
+        marks.path().join("left").display()
+    );
+    perform(&client, shell(&script)).await;
     park(&sandbox, client).await;
     let before = footprint(sandbox.pid(), sandbox.home.path());
     assert_eq!(before.children.len(), 1, "what the Turn left");
