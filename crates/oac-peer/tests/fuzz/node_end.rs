@@ -227,7 +227,8 @@ impl World {
             1 => drop(self.apply(Event::Unreadable, story)),
             2 => drop(self.apply(Event::Bytes(self.now), story)),
             3 => drop(self.apply(Event::Upgraded, story)),
-            4 => drop(self.apply(Event::EpochStored(true), story)),
+            // While an epoch is being stored this would be the shell's answer, and no oddity.
+            4 if self.storing.is_none() => drop(self.apply(Event::EpochStored(true), story)),
             5 => drop(self.apply(Event::Refreshed(Refresh::Failed), story)),
             6 if random.one_in(6) => drop(self.apply(Event::Stop, story)),
             7 => {
