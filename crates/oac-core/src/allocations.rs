@@ -17,7 +17,7 @@ mod worker;
 use std::sync::Arc;
 
 use oac_model::AllocationId;
-use oac_store::{AllocationRow, StoreError, Tx};
+use oac_store::{AllocationRow, ComputeRow, Read, StoreError, Tx};
 
 use crate::{Core, task::Kind};
 
@@ -51,6 +51,14 @@ pub(crate) async fn appeared(tx: &Tx, row: &AllocationRow) -> Result<(), StoreEr
 /// Tells the Session if it is shown its allocation differently now.
 pub(crate) async fn changed(tx: &Tx, was: &AllocationRow, row: &AllocationRow) -> Result<(), StoreError> {
     effects::show(tx, was, row).await
+}
+
+/// The compute that an allocation's link reaches, and whether it is given up and never admitted.
+pub(crate) async fn newest_compute(
+    read: &Read,
+    id: AllocationId,
+) -> Result<Option<(ComputeRow, bool)>, StoreError> {
+    record::newest_compute(read, id).await
 }
 
 /// Starts this part's workers.

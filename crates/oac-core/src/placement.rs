@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use oac_lifecycle::placement::{Answer, Recheck, Request, recheck};
 use oac_model::{AllocationId, EnvironmentId, NodeId, PlacementId, ProjectId, SessionId};
-use oac_store::{DeploymentLock, NewAllocation, NewPlacement, PlacementRow, StoreError, Tx};
+use oac_store::{DeploymentLock, NewAllocation, NewPlacement, PlacementRow, SessionRow, StoreError, Tx};
 
 use crate::{
     Core, allocations,
@@ -36,6 +36,20 @@ pub struct Demand {
     pub environment_id: EnvironmentId,
     /// The Session's required labels.
     pub request: Request,
+}
+
+impl Demand {
+    /// Of a Session that has none.
+    pub(crate) fn of(session: &SessionRow) -> Self {
+        Self {
+            project_id: session.project_id,
+            session_id: session.id,
+            environment_id: session.environment_id,
+            request: Request {
+                required_labels: session.required_labels.clone(),
+            },
+        }
+    }
 }
 
 /// What the placing transaction stored, or is about to.

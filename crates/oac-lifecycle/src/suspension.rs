@@ -4,7 +4,7 @@
 //! it admits nothing. The runtime is asked after that and has the last word: it knows of output whose acknowledgement is
 //! still on its way, and refuses while anything is open at its end (INV-S15). Neither alone is enough.
 
-use crate::Millis;
+use crate::{Millis, allocation::OperationState};
 
 /// What Core has stored about one Session, read under its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +59,30 @@ pub fn may_suspend(still: &Stillness) -> Result<(), Busy> {
     }
 }
 
+/// Whether a restored compute is never admitted: it has ended, or a `kill_compute` of it was stored and not dropped
+/// unsent (core.md section 12). `kills` are the states of the operations that name it.
+pub fn is_given_up(ended: bool, kills: impl IntoIterator<Item = OperationState>) -> bool {
+    ended || kills.into_iter().any(|kill| kill != OperationState::Rejected)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compute_is_given_up_once_its_end_is_known_or_its_kill_is_stored_unless_that_was_dropped_unsent() {
+        use OperationState::Rejected;
+        assert!(!is_given_up(false, []));
+        assert!(is_given_up(true, []));
+        for kill in OperationState::ALL {
+            assert_eq!(is_given_up(false, [*kill]), *kill != Rejected, "{kill:?}");
+            assert_eq!(
+                is_given_up(false, [Rejected, *kill]),
+                *kill != Rejected,
+                "{kill:?}"
+            );
+        }
+    }
 
     const STILL: Stillness = Stillness {
         ended_turns: 1,

@@ -3,7 +3,7 @@
 use oac_model::{AllocationId, NodeId, OperationId, Time};
 
 use crate::{
-    OperationKind, OperationState, StoreError, Tx,
+    StoreError, Tx,
     row::{params, stored},
     tx::Read,
 };
@@ -32,29 +32,6 @@ impl Read {
             params![allocation_id],
         )
         .await
-    }
-
-    /// The newest compute, and whether it is given up: it has ended, or a `kill_compute` of it was stored and not dropped
-    /// unsent. The argument of that operation is the compute as it is sent.
-    pub async fn newest_compute(
-        &self,
-        allocation_id: AllocationId,
-    ) -> Result<Option<(ComputeRow, bool)>, StoreError> {
-        let Some(compute) = self.computes(allocation_id).await?.into_iter().next() else {
-            return Ok(None);
-        };
-        let killed = self.operations(allocation_id).await?.iter().any(|operation| {
-            operation.kind == OperationKind::KillCompute
-                && operation.state != OperationState::Rejected
-                && operation
-                    .argument
-                    .as_ref()
-                    .and_then(|argument| argument.get("generation"))
-                    .and_then(serde_json::Value::as_i64)
-                    == Some(compute.generation)
-        });
-        let given_up = killed || compute.ended_at.is_some();
-        Ok(Some((compute, given_up)))
     }
 
     /// Computes without `ended_at` that name the node (INV-C29).

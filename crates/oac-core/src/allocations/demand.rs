@@ -1,10 +1,7 @@
 //! Sessions that need a sandbox and have none: after a create that failed, a reservation that expired, or a loss while
 //! Turns wait. Admission of new Sessions and inputs places at once; this is for the rest.
 
-use oac_lifecycle::{
-    allocation::{Afterwards, Cause},
-    placement::Request,
-};
+use oac_lifecycle::allocation::{Afterwards, Cause};
 use oac_model::{SessionId, SessionState};
 use oac_store::StoreError;
 
@@ -77,15 +74,7 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
     if !wanted {
         return Ok(Placing::Done);
     }
-    let demand = Demand {
-        project_id: session.project_id,
-        session_id: id,
-        environment_id: session.environment_id,
-        request: Request {
-            required_labels: session.required_labels,
-        },
-    };
-    let placing = match placement::begin(core, demand).await {
+    let placing = match placement::begin(core, Demand::of(&session)).await {
         Ok(placing) => placing,
         Err(PlaceError::Refused(_) | PlaceError::Standby) => return Ok(Placing::Later),
         // An input placed it meanwhile.

@@ -3,13 +3,16 @@
 //! The transition itself is decided by `oac_lifecycle::allocation::State::apply`; here its difference becomes rows: the
 //! allocation, its operation, on release its placement, and what its Session is told.
 
-use oac_lifecycle::allocation::{
-    Cause, CreateProof, Event, OperationState as Progress, Record, RecordError, Refused, Sighting, State,
+use oac_lifecycle::{
+    allocation::{
+        Cause, CreateProof, Event, OperationState as Progress, Record, RecordError, Refused, Sighting, State,
+    },
+    suspension,
 };
 use oac_model::{AllocationId, ConnectionId, OperationId, TurnId};
 use oac_store::{
-    AllocationDiagnostic, AllocationRow, CleanupCause, NewOperation, OperationKind, OperationRow,
-    OperationState, StoreError, Tx,
+    AllocationDiagnostic, AllocationRow, CleanupCause, ComputeRow, NewOperation, OperationKind, OperationRow,
+    OperationState, Read, StoreError, Tx,
 };
 use oac_wire::shapes::Info;
 use serde_json::json;
@@ -81,6 +84,25 @@ fn progress(state: OperationState) -> Progress {
         OperationState::Rejected => Progress::Rejected,
         OperationState::Unconfirmed => Progress::Unconfirmed,
     }
+}
+
+/// The newest compute, and whether it is given up. The argument of a `kill_compute` is the compute as it is sent.
+pub(super) async fn newest_compute(
+    read: &Read,
+    id: AllocationId,
+) -> Result<Option<(ComputeRow, bool)>, StoreError> {
+    let Some(compute) = read.computes(id).await?.into_iter().next() else {
+        return Ok(None);
+    };
+    let operations = read.operations(id).await?;
+    let kills = operations.iter().filter(|operation| {
+        let argument = operation.argument.as_ref();
+        operation.kind == OperationKind::KillCompute
+            && argument.and_then(|argument| argument.get("generation")?.as_i64()) == Some(compute.generation)
+    });
+    let kills = kills.map(|operation| progress(operation.state));
+    let given_up = suspension::is_given_up(compute.ended_at.is_some(), kills);
+    Ok(Some((compute, given_up)))
 }
 
 /// Why an allocation is given up, as the table spells it; `None` for a reservation that was never tried.

@@ -16,7 +16,7 @@ use oac_store::{AllocationRow, Ownership, StoreError};
 
 use super::Link;
 use crate::{
-    Core,
+    Core, allocations,
     http::{
         ApiError,
         auth::Credential,
@@ -168,7 +168,7 @@ async fn rests(core: &Core, allocation: &AllocationRow) -> Result<bool, StoreErr
         ComputePhase::Disabled | ComputePhase::Running | ComputePhase::Quiescing => Ok(false),
         ComputePhase::Suspending | ComputePhase::Suspended | ComputePhase::Restoring => Ok(true),
         ComputePhase::Waking => {
-            let target = core.store.single().newest_compute(allocation.id).await?;
+            let target = allocations::newest_compute(&core.store.single(), allocation.id).await?;
             Ok(target.is_some_and(|(_, given_up)| given_up))
         }
     }

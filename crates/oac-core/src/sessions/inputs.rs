@@ -11,7 +11,6 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use oac_lifecycle::placement::Request;
 use oac_model::{AllocationId, InputId, ProjectId, SessionId, SessionState, TurnId, TurnState};
 use oac_store::{EventKind, NewInput as NewRow, SessionRow, StoreError, Tx};
 use serde_json::json;
@@ -155,15 +154,7 @@ impl Admission {
         core: &Core,
         session: SessionRow,
     ) -> Result<Result<Option<String>, ApiError>, PlaceError> {
-        let demand = Demand {
-            project_id: session.project_id,
-            session_id: session.id,
-            environment_id: session.environment_id,
-            request: Request {
-                required_labels: session.required_labels,
-            },
-        };
-        let placing = placement::begin(core, demand).await?;
+        let placing = placement::begin(core, Demand::of(&session)).await?;
         let stored = async {
             let (session, unfinished) = self.checked(placing.tx()).await?;
             self.store(placing.tx(), &session, unfinished, None).await

@@ -11,7 +11,6 @@
 
 use std::sync::Arc;
 
-use oac_lifecycle::placement::Request;
 use oac_link::LinkClient;
 use oac_model::{ProjectId, SessionId, SessionState};
 use oac_store::{FileOperationKind, SessionRow, StoreError};
@@ -143,15 +142,7 @@ impl Reach {
         if session.state == SessionState::Failed && !first {
             return Err(ApiError::sandbox_unreachable());
         }
-        let demand = Demand {
-            project_id: session.project_id,
-            session_id: session.id,
-            environment_id: session.environment_id,
-            request: Request {
-                required_labels: session.required_labels,
-            },
-        };
-        let placing = match placement::begin(&self.core, demand).await {
+        let placing = match placement::begin(&self.core, Demand::of(&session)).await {
             // Someone else placed it meanwhile.
             Err(PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(()),
             placing => placing?,

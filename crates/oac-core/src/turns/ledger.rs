@@ -97,7 +97,7 @@ async fn awake(core: &Arc<Core>, link: &Link) -> Result<(), Trouble> {
     {
         return Err(NotAdmitted::Resting.into());
     }
-    let target = tx.newest_compute(allocation.id).await?;
+    let target = allocations::newest_compute(&tx, allocation.id).await?;
     if target.as_ref().is_some_and(|(_, given_up)| *given_up) {
         link.end();
         return Err(NotAdmitted::Resting.into());
