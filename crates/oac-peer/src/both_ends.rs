@@ -46,6 +46,20 @@ struct World {
     calls: u64,
 }
 
+/// The node's row as Core found it at the dial.
+pub(crate) fn registered(managing: bool) -> Registered {
+    let i = identity();
+    Registered {
+        node_id: i.node_id,
+        installation_id: i.installation_id,
+        provider: i.provider,
+        backend_fingerprint: i.backend_fingerprint,
+        deployment_generation: i.deployment_generation,
+        specification_digest: i.specification_digest,
+        managing,
+    }
+}
+
 impl World {
     fn new() -> Self {
         Self {
@@ -191,19 +205,9 @@ impl World {
         self.connections += 1;
         (self.recording_presence, self.recording_health) = (false, false);
         self.to_core.clear();
-        let i = identity();
-        let registered = Registered {
-            node_id: i.node_id,
-            installation_id: i.installation_id,
-            provider: i.provider,
-            backend_fingerprint: i.backend_fingerprint,
-            deployment_generation: i.deployment_generation,
-            specification_digest: i.specification_digest,
-            managing: false,
-        };
         let id = connection(self.connections);
         self.core = Some(Connection::open(
-            registered,
+            registered(false),
             id,
             epoch(self.owner_epoch),
             self.now,

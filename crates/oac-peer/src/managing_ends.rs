@@ -11,8 +11,10 @@ use oac_wire::{
 use proptest::prelude::*;
 
 use crate::{
-    Moment, core,
-    core::{Connection, Facts, Recorded, Registered, RetentionAnswer},
+    Moment,
+    both_ends::registered,
+    core,
+    core::{Connection, Facts, Recorded, RetentionAnswer},
     fixtures::*,
     node,
     node::{Local, Node, Standing},
@@ -240,16 +242,7 @@ impl World {
         self.recording.clear();
         self.asking = None;
         self.to_core.clear();
-        let i = identity();
-        let registered = Registered {
-            node_id: i.node_id,
-            installation_id: i.installation_id,
-            provider: i.provider,
-            backend_fingerprint: i.backend_fingerprint,
-            deployment_generation: i.deployment_generation,
-            specification_digest: i.specification_digest,
-            managing: self.connections > 1,
-        };
+        let registered = registered(self.connections > 1);
         let (id, owner) = (connection(self.connections), epoch(self.owner_epoch));
         self.core = Some(Connection::open(registered, id, owner, self.now));
         self.node_takes(node::Event::Upgraded);

@@ -6,21 +6,28 @@
 #![allow(clippy::print_stdout, reason = "a run says its seed and what it met")]
 
 mod core_end;
+#[path = "../../src/fixtures.rs"]
+#[allow(dead_code, reason = "shared with the crate's own tests, which use the rest")]
+mod fixtures;
 mod node_end;
+#[path = "../../../oac-wire/tests/fuzz/random.rs"]
 mod random;
+#[path = "../../../oac-wire/tests/fuzz/seeds.rs"]
+mod seeds;
 mod values;
 
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
     path::Path,
-    time::{Duration, Instant},
 };
 
 use random::Random;
 
 /// Episodes of each machine in the short run.
 const SHORT: u64 = 100;
+/// Episodes of each machine and seed in the long run.
+const LONG: u64 = 20 * SHORT;
 /// Events of an episode.
 const EVENTS: usize = 400;
 
@@ -135,14 +142,6 @@ fn run(seed: u64, episodes: u64) {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a whole number")),
-    )
-}
-
 // inv: INV-P6, INV-P7, INV-P8, INV-P12, INV-P13, INV-P28
 #[test]
 fn both_machines_hold_their_invariants_under_events_made_at_random() {
@@ -155,15 +154,5 @@ fn both_machines_hold_their_invariants_under_events_made_at_random() {
         }
         return;
     }
-    let seed = number("OAC_FUZZ_SEED").unwrap_or(1);
-    let Some(seconds) = number("OAC_FUZZ_SECONDS") else {
-        return run(seed, SHORT);
-    };
-    let end = Instant::now() + Duration::from_secs(seconds);
-    for seed in seed.. {
-        run(seed, 20 * SHORT);
-        if Instant::now() >= end {
-            break;
-        }
-    }
+    seeds::each(SHORT, LONG, run);
 }

@@ -13,13 +13,13 @@
 mod mutate;
 mod random;
 mod reference;
+mod seeds;
 
 use std::{
     collections::HashSet,
     fs,
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use oac_wire::{CoreFrame, Direction, NodeFrame, Verdict, judge};
@@ -251,14 +251,6 @@ fn with_deep_stack(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a whole number")),
-    )
-}
-
 #[test]
 fn the_reference_agrees_with_every_row_of_the_corpora() {
     with_deep_stack(|| {
@@ -291,16 +283,6 @@ fn the_decoder_agrees_with_the_reference_on_frames_made_at_random() {
             assert_eq!(wrong, None);
             return;
         }
-        let seed = number("OAC_FUZZ_SEED").unwrap_or(1);
-        let Some(seconds) = number("OAC_FUZZ_SECONDS") else {
-            return run(seed, SHORT);
-        };
-        let end = Instant::now() + Duration::from_secs(seconds);
-        for seed in seed.. {
-            run(seed, LONG);
-            if Instant::now() >= end {
-                break;
-            }
-        }
+        seeds::each(SHORT, LONG, run);
     });
 }

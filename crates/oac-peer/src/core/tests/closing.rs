@@ -44,13 +44,7 @@ fn asking() -> Connection {
 #[test]
 fn each_reason_to_close_closes_core_s_end_sends_nothing_and_leaves_every_call_uncertain() {
     let now = Moment(0);
-    let known_managing = || {
-        let registered = Registered {
-            managing: true,
-            ..registered()
-        };
-        Connection::open(registered, connection(0), epoch(1), now)
-    };
+    let known_managing = || Connection::open(registered(true), connection(0), epoch(1), now);
     let good = heartbeat(connection(0), epoch(1), true);
     let version = good.replace(r#""version":1"#, r#""version":2"#);
     let oversized = format!("{good}{}", " ".repeat(32 * 1024));

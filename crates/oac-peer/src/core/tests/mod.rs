@@ -20,25 +20,13 @@ use oac_wire::{
 use super::*;
 use crate::{
     FailureCode,
+    both_ends::registered,
     fixtures::*,
     limits::{HELLO_MILLIS, PENDING_REQUESTS, REMOVAL_MILLIS, SILENCE_MILLIS},
 };
 
-fn registered() -> Registered {
-    let identity = identity();
-    Registered {
-        node_id: identity.node_id,
-        installation_id: identity.installation_id,
-        provider: identity.provider,
-        backend_fingerprint: identity.backend_fingerprint,
-        deployment_generation: identity.deployment_generation,
-        specification_digest: identity.specification_digest,
-        managing: false,
-    }
-}
-
 fn opening(now: Moment) -> Connection {
-    Connection::open(registered(), connection(0), epoch(1), now)
+    Connection::open(registered(false), connection(0), epoch(1), now)
 }
 
 fn hello(identity: Identity, ready: bool) -> String {
