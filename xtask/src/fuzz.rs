@@ -101,3 +101,25 @@ fn command(target: &Target) -> Command {
     }
     test
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test that is not there would be filtered out, and a run of nothing succeeds.
+    #[test]
+    fn every_target_names_a_test_that_there_is() {
+        for target in TARGETS {
+            let main = workspace::root()
+                .join("crates")
+                .join(target.package)
+                .join("tests/fuzz/main.rs");
+            let source = std::fs::read_to_string(&main).unwrap();
+            assert!(
+                source.contains(&format!("#[test]\nfn {}() {{", target.test)),
+                "{}",
+                main.display()
+            );
+        }
+    }
+}
