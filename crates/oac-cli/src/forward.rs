@@ -34,6 +34,8 @@ use crate::{Failure, client::Client, output};
 
 /// Connections at once of all ports.
 const CONNECTIONS: usize = 256;
+/// The pause after a connection that could not be accepted.
+const ACCEPT_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 /// Different lines about problems; the same is told once.
 const PROBLEMS: usize = 100;
 
@@ -101,7 +103,7 @@ async fn accept(forwards: &[Forward]) -> (TcpStream, u16) {
         match waiting.next().await {
             Some((Ok((stream, _)), port)) => return (stream, port),
             // Out of file descriptors, most likely; the connections that end make room.
-            Some((Err(_), _)) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            Some((Err(_), _)) => tokio::time::sleep(ACCEPT_AGAIN).await,
             None => std::future::pending().await,
         }
     }

@@ -10,6 +10,9 @@ use crate::Failure;
 /// Core waits a minute for the sandbox before it answers; this is that and some more.
 const REACH_LIMIT: std::time::Duration = ANSWER_LIMIT.saturating_mul(2);
 
+/// An upload is answered at its end. The caller watches the progress; this only bounds what nobody watches.
+const WRITE_LIMIT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
 /// A file's record as a listing or an upload gives it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Record {
@@ -108,9 +111,7 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header("Content-Digest", format!("sha-256=:{digest}:"))
             .body(body);
-        // The caller watches the progress; the answer to a large file takes its time.
-        self.document_within(request, std::time::Duration::from_secs(24 * 3600))
-            .await
+        self.document_within(request, WRITE_LIMIT).await
     }
 
     /// One page of a folder's entries, in byte order of their names.

@@ -30,6 +30,10 @@ const CANCELED: u8 = 130;
 /// Largest standard input, in bytes.
 const STDIN_BYTES: u64 = 8 * 1024 * 1024;
 
+/// The pause before a cancellation is asked for again. It ends with the Turn's output: at its end, when that is given up,
+/// or by the second Ctrl-C.
+const CANCEL_AGAIN: Duration = Duration::from_secs(1);
+
 const EXAMPLES: &str = "\
 Examples:
   oac session exec $S -- make test
@@ -241,7 +245,7 @@ async fn cancel(watch: &Watch<'_>) {
     loop {
         match watch.client.cancel_turn(watch.session, watch.turn).await {
             Ok(_) => break,
-            Err(failure) if failure.is_passing() => tokio::time::sleep(Duration::from_secs(1)).await,
+            Err(failure) if failure.is_passing() => tokio::time::sleep(CANCEL_AGAIN).await,
             Err(failure) => {
                 watch.say(&failure.to_string());
                 break;
