@@ -11,6 +11,8 @@ mod place;
 mod report;
 mod upload;
 
+use std::time::Duration;
+
 use crate::{Failure, client::Client, output::Form};
 
 pub use place::Place;
@@ -23,7 +25,12 @@ const FILE_BYTES: u64 = 512 * 1024 * 1024;
 /// Bytes of a file in memory at once.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// A transfer that moves nothing for so long is given up.
-const STILL: std::time::Duration = std::time::Duration::from_secs(150);
+const STILL: Duration = Duration::from_secs(150);
+
+/// So many attempts at one file.
+const ATTEMPTS: u32 = 5;
+/// The longest pause between two of them, whatever an answer asks for.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Copies `from` to `to`; one of them is in a sandbox.
 pub async fn copy(client: &Client, from: Place, to: Place, form: Form) -> Result<(), Failure> {
@@ -40,6 +47,18 @@ pub async fn copy(client: &Client, from: Place, to: Place, form: Form) -> Result
         }
     }
     report.finish()
+}
+
+/// The pause before another attempt at what Core did not begin: too much goes on at once, or the sandbox is not there yet.
+fn not_begun(failure: &Failure) -> Option<Duration> {
+    match failure {
+        Failure::Refused {
+            status: 429 | 503,
+            retry_after: Some(after),
+            ..
+        } => Some(PAUSE.min(*after)),
+        _ => None,
+    }
 }
 
 /// Whether the rest is not worth trying: what failed was not about this one file.

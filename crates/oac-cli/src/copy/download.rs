@@ -17,15 +17,15 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 use tokio::time::timeout;
 
-use super::{AT_ONCE, Report, STILL, is_general, names, place::Remote};
+use super::{AT_ONCE, ATTEMPTS, Report, STILL, is_general, names, not_begun, place::Remote};
 use crate::{
     Failure,
     client::{Client, files::Kind, turns::Stream},
     output::streams::{Reader, Streams},
 };
 
-/// So many attempts at one file.
-const ATTEMPTS: u32 = 5;
+/// The pause before a broken download is asked for again; longer with each attempt.
+const BROKEN_PAUSE: Duration = Duration::from_millis(500);
 /// So many entries of a tree are copied at most; a sandbox that lists more has no end.
 const ENTRIES: usize = 200_000;
 /// The deepest folder, counted from the one named.
@@ -229,13 +229,10 @@ async fn open(
         if response.status().is_success() {
             return Ok(response);
         }
-        match client.refusal(response).await {
-            Failure::Refused {
-                status: 429 | 503,
-                retry_after: Some(after),
-                ..
-            } if attempt < ATTEMPTS => tokio::time::sleep(after.min(Duration::from_secs(10))).await,
-            failure => return Err(failure),
+        let failure = client.refusal(response).await;
+        match not_begun(&failure) {
+            Some(pause) if attempt < ATTEMPTS => tokio::time::sleep(pause).await,
+            _ => return Err(failure),
         }
     }
 }
@@ -277,7 +274,7 @@ async fn save(
             None => match open(client, &fetch.from, resume).await {
                 Ok(response) => response,
                 Err(failure) if failure.is_passing() && attempt < ATTEMPTS => {
-                    tokio::time::sleep(Duration::from_millis(500 * u64::from(attempt))).await;
+                    tokio::time::sleep(BROKEN_PAUSE * attempt).await;
                     continue;
                 }
                 Err(failure) => return Err(failure),

@@ -7,7 +7,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     rc::Rc,
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,13 +14,12 @@ use futures_util::{StreamExt, stream};
 use oac_model::Digest;
 use reqwest::Body;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::watch, time::Instant};
+use tokio::{io::AsyncReadExt, sync::watch, time::Instant};
 
-use super::{AT_ONCE, CHUNK_BYTES, FILE_BYTES, Report, STILL, is_general, place::Remote};
+use super::{
+    AT_ONCE, ATTEMPTS, CHUNK_BYTES, FILE_BYTES, Report, STILL, is_general, not_begun, place::Remote,
+};
 use crate::{Failure, client::Client};
-
-/// So many attempts at a request that Core did not begin.
-const ATTEMPTS: u32 = 5;
 
 /// What is to be copied.
 #[derive(Default)]
@@ -80,15 +78,24 @@ pub(super) async fn run_pipe(client: &Client, to: &Remote, report: &Report) -> R
     }
     // Core wants the length before the bytes.
     let spool = |source| failed(Path::new("a temporary file"), source);
+    let name = Path::new("standard input");
     let mut file = tempfile::tempfile().map_err(spool)?;
-    let mut stdin = std::io::stdin().lock().take(FILE_BYTES + 1);
-    let bytes = std::io::copy(&mut stdin, &mut file).map_err(spool)?;
-    if bytes > FILE_BYTES {
-        return Err(too_large(Path::new("standard input")));
+    // Read beside everything else, so that a request to end is heard while nothing comes.
+    let mut stdin = tokio::io::stdin();
+    let (mut chunk, mut bytes) = (vec![0; CHUNK_BYTES], 0);
+    loop {
+        let read = stdin.read(&mut chunk).await.map_err(|e| failed(name, e))?;
+        if read == 0 {
+            break;
+        }
+        bytes += read as u64;
+        if bytes > FILE_BYTES {
+            return Err(too_large(name));
+        }
+        file.write_all(&chunk[..read]).map_err(spool)?;
     }
-    file.flush().map_err(spool)?;
     report.expect(bytes);
-    let bytes = send_open(client, file, Path::new("standard input"), None, to, report).await?;
+    let bytes = send_open(client, file, name, None, to, report).await?;
     report.copied(&to.path, bytes);
     Ok(())
 }
@@ -211,15 +218,8 @@ async fn send_open(
                     "what arrived is not what was sent: copy it again".to_owned(),
                 ));
             }
-            // Refused before it began: too many at once, or the sandbox is not there yet.
-            Err(Failure::Refused {
-                status: 429 | 503,
-                retry_after: Some(after),
-                ..
-            }) if attempt < ATTEMPTS => {
-                tokio::time::sleep(after.min(Duration::from_secs(10))).await;
-            }
-            Err(Failure::Unreachable { .. }) => {
+            // Without a connection nothing was sent.
+            Err(Failure::Unreachable { source, .. }) if !source.is_connect() => {
                 let now = std::fs::metadata(path).map(|m| m.len());
                 return Err(Failure::Unfinished(match now {
                     Ok(now) if now < length => {
@@ -233,7 +233,10 @@ async fn send_open(
                     ),
                 }));
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => match not_begun(&failure) {
+                Some(pause) if attempt < ATTEMPTS => tokio::time::sleep(pause).await,
+                _ => return Err(failure),
+            },
         }
     }
 }

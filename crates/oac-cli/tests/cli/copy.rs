@@ -399,3 +399,60 @@ async fn what_programs_read_of_a_copy_names_every_file() {
         json!({ "type": "done", "files": 1, "bytes": 7, "skipped": 1, "failed": 0 })
     );
 }
+
+#[tokio::test]
+async fn without_a_connection_nothing_was_sent_and_the_rest_of_a_folder_is_not_tried() {
+    let oac = Oac::of("http://127.0.0.1:1");
+    std::fs::create_dir(oac.path("d")).unwrap();
+    for n in 0..9 {
+        std::fs::write(oac.path("d").join(n.to_string()), "x").unwrap();
+    }
+    let said = oac.run(&["session", "cp", "d", &at("")]).await.expect(1);
+    assert!(
+        said.err.contains("cannot reach Core") && !said.err.contains("unknown"),
+        "{said:?}"
+    );
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+}
+
+#[tokio::test]
+async fn a_file_over_the_bound_is_named_before_a_byte_of_it_is_sent() {
+    let script = Script::start(|asked, _| async move { written(&asked) }).await;
+    let oac = Oac::of(&script.url);
+    std::fs::create_dir(oac.path("d")).unwrap();
+    let large = std::fs::File::create(oac.path("d/large")).unwrap();
+    large.set_len((512 << 20) + 1).unwrap();
+    std::fs::write(oac.path("d/small"), "x").unwrap();
+    let said = oac.run(&["session", "cp", "d", &at("")]).await.expect(1);
+    assert!(
+        said.err.contains("d/large is over 512 MiB") && said.err.contains("Copied 1 file, 1 bytes"),
+        "{said:?}"
+    );
+    let puts: Vec<_> = script.asked().iter().map(path).collect();
+    assert_eq!(puts, ["d/small"]);
+}
+
+#[tokio::test]
+async fn a_copy_of_standard_input_that_stays_open_ends_when_it_is_asked_to() {
+    use tokio::io::AsyncWriteExt;
+    let script = Script::start(|asked, _| async move { written(&asked) }).await;
+    let oac = Oac::of(&script.url);
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut child = oac
+            .command(&["session", "cp", "-", &at("f")])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // More than a pipe holds: it reads by now.
+        stdin.write_all(&vec![b'x'; 1 << 20]).await.unwrap();
+        let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        let status = tokio::time::timeout(std::time::Duration::from_secs(20), child.wait())
+            .await
+            .expect("it ends although its standard input does not");
+        assert_eq!(status.unwrap().code(), Some(130));
+        drop(stdin);
+    }
+    assert_eq!(script.asked().len(), 0);
+}
