@@ -5,7 +5,7 @@ use std::{io::ErrorKind, num::NonZeroU16, time::Duration};
 use http::{Request, StatusCode};
 use oac_link::{LinkClient, PortError, StreamClass, Tunnel, empty};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -22,6 +22,21 @@ async fn listen(address: &str) -> (TcpListener, NonZeroU16) {
 async fn connected(client: &LinkClient, listener: &TcpListener, port: NonZeroU16) -> (Tunnel, TcpStream) {
     let (tunnel, accepted) = tokio::join!(client.connect_port(port), listener.accept());
     (tunnel.unwrap(), accepted.unwrap().0)
+}
+
+/// Everything up to the orderly end.
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = timeout(LONG, stream.read_to_end(&mut bytes)).await.unwrap();
+    read.unwrap();
+    bytes
+}
+
+async fn next<const N: usize>(stream: &mut (impl AsyncRead + Unpin)) -> [u8; N] {
+    let mut bytes = [0; N];
+    let read = timeout(LONG, stream.read_exact(&mut bytes)).await.unwrap();
+    read.unwrap();
+    bytes
 }
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -63,39 +78,23 @@ async fn a_side_that_ended_its_direction_still_receives() {
     let (mut tunnel, mut server) = connected(&client, &listener, port).await;
     tunnel.write_all(b"all there is").await.unwrap();
     tunnel.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    timeout(LONG, server.read_to_end(&mut heard))
-        .await
-        .unwrap()
-        .unwrap();
+    let heard = rest(&mut server).await;
     assert_eq!(heard, b"all there is");
     let answer = pattern(1 << 20);
     server.write_all(&answer).await.unwrap();
     drop(server);
-    let mut told = Vec::new();
-    timeout(LONG, tunnel.read_to_end(&mut told))
-        .await
-        .unwrap()
-        .unwrap();
+    let told = rest(&mut tunnel).await;
     assert!(told == answer);
 
     // And the other way round.
     let (mut tunnel, mut server) = connected(&client, &listener, port).await;
     server.write_all(b"all there is").await.unwrap();
     server.shutdown().await.unwrap();
-    let mut told = Vec::new();
-    timeout(LONG, tunnel.read_to_end(&mut told))
-        .await
-        .unwrap()
-        .unwrap();
+    let told = rest(&mut tunnel).await;
     assert_eq!(told, b"all there is");
     tunnel.write_all(&answer).await.unwrap();
     tunnel.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    timeout(LONG, server.read_to_end(&mut heard))
-        .await
-        .unwrap()
-        .unwrap();
+    let heard = rest(&mut server).await;
     assert!(heard == answer);
 }
 
@@ -105,12 +104,7 @@ async fn a_port_is_looked_for_on_both_loopback_addresses_and_refused_without_a_l
     let (listener, port) = listen("[::1]:0").await;
     let (mut tunnel, mut server) = connected(&client, &listener, port).await;
     server.write_all(b"six").await.unwrap();
-    let mut told = [0; 3];
-    timeout(LONG, tunnel.read_exact(&mut told))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(&told, b"six");
+    assert_eq!(&next(&mut tunnel).await, b"six");
     drop((listener, tunnel, server));
     let refused = client.connect_port(port).await;
     assert!(matches!(refused, Err(PortError::Refused)), "{refused:?}");
@@ -122,11 +116,7 @@ async fn a_server_that_breaks_off_is_an_error_and_no_end() {
     let (listener, port) = listen("127.0.0.1:0").await;
     let (mut tunnel, mut server) = connected(&client, &listener, port).await;
     server.write_all(b"half").await.unwrap();
-    let mut told = [0; 4];
-    timeout(LONG, tunnel.read_exact(&mut told))
-        .await
-        .unwrap()
-        .unwrap();
+    assert_eq!(&next(&mut tunnel).await, b"half");
     // A connection closed without its end is reset.
     rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).unwrap();
     drop(server);
