@@ -134,13 +134,19 @@ impl LogWriter {
         self.segment_start
     }
 
-    /// Like [`Self::append`] for what is left after the process has ended: in the room that is kept for it, if there is no other.
+    /// Like [`Self::append`] for what is left after the process has ended: in the room that is kept for it, if there is
+    /// no other, and then in that of a start, which nothing needs before an end is told.
     pub(crate) fn append_at_end(&mut self, batch: &Batch) -> io::Result<()> {
         let root = self.directory.parent().map(Path::to_owned).unwrap_or_default();
-        match self.append(batch) {
-            Err(error) if reserve::release(&root, Room::End, &error) => self.append(batch),
-            appended => appended,
+        let mut appended = self.append(batch);
+        for room in [Room::End, Room::Start] {
+            if let Err(error) = &appended
+                && reserve::release(&root, room, error)
+            {
+                appended = self.append(batch);
+            }
         }
+        appended
     }
 
     /// Appends and flushes; everything or, as far as a later append or opening is concerned, nothing.

@@ -3,7 +3,8 @@
 //! A command may fill the disk, and mostly only another command makes room again. Without any, the end of the first
 //! could not be recorded, nor the start of the second. So two files beside the Turns take some room in good times. The
 //! record of a start, and what is left to write after a process has ended, get it; output of a process that runs does
-//! not, it can wait. The room is taken again with the first Turn that finds it.
+//! not, it can wait. An end may take the room of a start too: before it is told, nothing else is started. The room is
+//! taken again with the first Turn that finds it.
 
 use std::{fs, io, os::unix::fs::OpenOptionsExt, path::Path};
 

@@ -193,8 +193,25 @@ impl Sandbox {
 
     /// A running and linked program whose `/run` is its own and has the folder for its socket. Takes the right to mount.
     pub(crate) async fn linked_with_run() -> (Self, LinkClient) {
-        let mut sandbox = Self::new().await;
-        let script = "mount -t tmpfs tmpfs /run && mkdir -m 0700 /run/oac && exec \"$0\" \"$@\"";
+        let run = "mount -t tmpfs tmpfs /run && mkdir -m 0700 /run/oac";
+        Self::new().await.linked_behind(run).await
+    }
+
+    /// Likewise one whose Turns are kept on a disk of `size`.
+    pub(crate) async fn linked_with_small_disk(size: &str) -> (Self, LinkClient) {
+        let sandbox = Self::new().await;
+        let turns = sandbox.path("turns");
+        let disk = format!(
+            "mkdir {0} && mount -t tmpfs -o size={size} tmpfs {0}",
+            turns.display()
+        );
+        sandbox.linked_behind(&disk).await
+    }
+
+    /// Starts it behind `mounts`, which only it sees.
+    async fn linked_behind(self, mounts: &str) -> (Self, LinkClient) {
+        let mut sandbox = self;
+        let script = format!("{mounts} && exec \"$0\" \"$@\"");
         let process = Command::new("unshare")
             .args([
                 "--mount",
@@ -203,7 +220,7 @@ impl Sandbox {
                 "--",
                 "/bin/sh",
                 "-c",
-                script,
+                &script,
             ])
             .arg(env!("CARGO_BIN_EXE_oac-runtime"))
             .arg("--bootstrap-file")

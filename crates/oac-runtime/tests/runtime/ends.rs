@@ -192,3 +192,17 @@ async fn a_daemon_in_a_session_of_its_own_lives_on_and_the_next_turns_run() {
     // It ends with its file.
     fs::remove_file(&file).unwrap();
 }
+
+/// Of what is kept for starts and ends, this disk has room for the first alone.
+#[tokio::test]
+async fn a_command_that_fills_a_disk_too_small_to_keep_room_for_ends_has_one_and_the_next_frees_it() {
+    let (sandbox, client) = Sandbox::linked_with_small_disk("1m").await;
+    let file = sandbox.path("turns/big");
+    let fill = format!("cat /dev/zero > {}", file.display());
+    let told = perform(&client, shell(&fill)).await;
+    assert_eq!(told.exit().code.0, Some(1));
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert!(said.to_lowercase().contains("no space left"), "{said}");
+    let free = format!("rm {}; echo freed", file.display());
+    assert_eq!(perform(&client, shell(&free)).await.stdout, b"freed\n");
+}
