@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::{Store, StoreError};
 
-/// On which side of a commit a Core dies.
+/// On which side of a commit a Core dies or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Nothing was stored.
@@ -32,7 +32,7 @@ struct Gate {
 pub struct Hold(Arc<Gate>);
 
 impl Hold {
-    /// Waits until the commit is about to be made.
+    /// Waits until the commit is about to be made, or was made.
     pub async fn reached(&self) {
         self.0.reached.notified().await;
     }
@@ -49,7 +49,7 @@ struct State {
     /// Commits until death, this one included.
     dies: Option<(u64, Side)>,
     dead: bool,
-    hold: Option<Arc<Gate>>,
+    hold: Option<(Side, Arc<Gate>)>,
 }
 
 /// What a test does to a store.
@@ -71,19 +71,23 @@ impl Faults {
         self.0.lock().dead
     }
 
-    /// The next commit of an owner waits.
-    pub fn hold_next(&self) -> Hold {
+    /// The next commit of an owner waits before it is made, or after that, before anybody is told.
+    pub fn hold_next(&self, side: Side) -> Hold {
         let gate = Arc::new(Gate::default());
-        self.0.lock().hold = Some(gate.clone());
+        self.0.lock().hold = Some((side, gate.clone()));
         Hold(gate)
     }
 
-    pub(crate) async fn before_commit(&self) -> Result<(), StoreError> {
-        let gate = self.0.lock().hold.take();
-        if let Some(gate) = gate {
+    async fn wait(&self, side: Side) {
+        let held = self.0.lock().hold.take_if(|(at, _)| *at == side);
+        if let Some((_, gate)) = held {
             gate.reached.notify_one();
             gate.opened.notified().await;
         }
+    }
+
+    pub(crate) async fn before_commit(&self) -> Result<(), StoreError> {
+        self.wait(Side::Before).await;
         let mut state = self.0.lock();
         if let Some((n, side)) = &mut state.dies {
             *n = n.saturating_sub(1);
@@ -95,7 +99,8 @@ impl Faults {
         self.alive()
     }
 
-    pub(crate) fn after_commit(&self) -> Result<(), StoreError> {
+    pub(crate) async fn after_commit(&self) -> Result<(), StoreError> {
+        self.wait(Side::After).await;
         let mut state = self.0.lock();
         state.dead |= state.dies == Some((0, Side::After));
         drop(state);

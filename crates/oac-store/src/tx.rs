@@ -319,7 +319,7 @@ impl Tx {
         if let Some(faults) = self.read.faults.clone() {
             faults.before_commit().await?;
             self.read.commit_unfenced().await?;
-            return faults.after_commit();
+            return faults.after_commit().await;
         }
         self.read.commit_unfenced().await
     }

@@ -79,7 +79,7 @@ pub(crate) async fn read_file(
     let ask = |client: LinkClient| async move { client.get_file(path, range, version).await };
     let download = asked(&reach, ask).await?;
     Ok(download_response(download, |body| {
-        transfer::download(&core, body, reach.into_access())
+        transfer::download(&core.tasks, body, reach.into_access())
     }))
 }
 

@@ -91,7 +91,8 @@ pub(super) async fn forward_port(
         prefix: prefix.to_owned(),
         port,
     };
-    let upgrade = head::asks_for_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+    let upgrade = head::asks_for_upgrade(request.version(), request.headers())
+        .then(|| hyper::upgrade::on(&mut request));
     let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Port).await?;
     let tunnel = connect(&reach, port).await?;
     let access = Arc::new(reach.into_access());

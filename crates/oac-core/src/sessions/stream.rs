@@ -12,11 +12,13 @@ use futures_util::Stream;
 use oac_model::SessionId;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Core,
     http::ApiError,
     limits,
+    owner::OwnerHandle,
     turns::signals::{Counted, Subscription},
 };
 
@@ -72,32 +74,53 @@ pub(super) enum Found {
     Last(String),
 }
 
-/// Reads with `next` whenever `changes` wakes, until it answers [`Found::Last`] or fails. A comment keeps a quiet stream
-/// open; the first one goes out as soon as everything stored has been sent, so that a reader knows that it has caught
-/// up. The stream also ends when this Core stops or loses the installation; the reader resumes elsewhere.
+/// Answers with what `next` reads, as [`follow`] does.
 pub(super) fn respond<K, S, F, Fut>(
     core: Arc<Core>,
-    mut changes: Subscription<K>,
+    changes: Subscription<K>,
     place: Counted<SessionId>,
-    mut state: S,
+    state: S,
     mut next: F,
 ) -> Response
 where
     K: Eq + Hash + Copy + Send + Sync + 'static,
     S: Copy + Send + 'static,
     F: FnMut(Arc<Core>, S) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<(S, Found), ApiError>> + Send,
+    Fut: Future<Output = Result<(S, Found), ApiError>> + Send + 'static,
 {
-    let stream = async_stream::stream! {
-        let _place = place;
-        let stopping = core.tasks.stopping();
-        let mut owner = core.owner.subscribe();
+    let (owner, stopping) = (core.owner.clone(), core.tasks.stopping());
+    let stream = follow(owner, stopping, changes, state, move |state| {
+        // Given back when the reader goes away.
+        let _ = &place;
+        next(core.clone(), state)
+    });
+    answer(stream)
+}
+
+/// Reads with `next` whenever `changes` wakes, until it answers [`Found::Last`] or fails. A comment keeps a quiet stream
+/// open; the first one goes out as soon as everything stored has been sent, so that a reader knows that it has caught
+/// up. The stream also ends when this Core stops or loses the installation; the reader resumes elsewhere.
+fn follow<K, S, F, Fut>(
+    owner: OwnerHandle,
+    stopping: CancellationToken,
+    mut changes: Subscription<K>,
+    mut state: S,
+    mut next: F,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static
+where
+    K: Eq + Hash + Copy + Send + Sync + 'static,
+    S: Copy + Send + 'static,
+    F: FnMut(S) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<(S, Found), ApiError>> + Send + 'static,
+{
+    async_stream::stream! {
+        let mut owners = owner.subscribe();
         // Not started anew by what wakes the reader and is nothing to it.
         let mut comment_at = Instant::now() + limits::STREAM_COMMENT;
         let mut caught_up = false;
         let mut failures = 0;
-        while core.owner.ownership().is_some() {
-            let (after, found) = match next(core.clone(), state).await {
+        while owner.ownership().is_some() {
+            let (after, found) = match next(state).await {
                 Ok(found) => found,
                 // The database is busy, or its connections broke: the reader need not notice.
                 Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE && failures < limits::STREAM_FAILURES => {
@@ -131,15 +154,14 @@ where
                                 yield chunk(":\n\n".to_owned());
                                 comment_at = Instant::now() + limits::STREAM_COMMENT;
                             }
-                            _ = owner.changed() => break,
+                            _ = owners.changed() => break,
                             () = changes.changed() => break,
                         }
                     }
                 }
             }
         }
-    };
-    answer(stream)
+    }
 }
 
 fn chunk(text: String) -> Result<Bytes, Infallible> {
@@ -157,4 +179,50 @@ fn answer(stream: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static
     // Some proxies hold back what they think is a document.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::StreamExt;
+    use oac_model::TurnId;
+    use oac_store::{Holder, Ownership};
+
+    use super::*;
+    use crate::turns::signals::Signals;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_is_woken_for_nothing_still_gets_its_comment_every_fifteen_seconds() {
+        let ownership = Ownership {
+            holder: Holder::random(),
+            epoch: 1.try_into().unwrap(),
+        };
+        // Of this process's clock, which goes on as ever.
+        let owner = OwnerHandle::last_renewed(&ownership, std::time::Instant::now());
+        let (output, turn) = (Signals::default(), TurnId::random());
+        // It waits at an offset beyond the output, which flows.
+        let changes = output.subscribe(turn);
+        let beyond = |()| async { Ok(((), Found::Nothing)) };
+        let mut stream = Box::pin(follow(owner, CancellationToken::new(), changes, (), beyond));
+        let began = Instant::now();
+        let mut comments = Vec::new();
+        let reading = async {
+            while comments.len() < 5 {
+                assert_eq!(stream.next().await.unwrap().unwrap(), ":\n\n");
+                comments.push(began.elapsed().as_secs());
+            }
+        };
+        let flowing = async {
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                output.notify(turn);
+            }
+        };
+        tokio::select! {
+            () = reading => {}
+            () = flowing => {}
+        }
+        assert_eq!(comments, [0, 15, 30, 45, 60]);
+    }
 }

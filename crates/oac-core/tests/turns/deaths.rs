@@ -261,7 +261,7 @@ async fn an_input_stored_while_its_sandbox_becomes_ready_runs_at_once() {
             (!world.core.core().links.is_linked(placed.allocation)).then_some(())
         })
         .await;
-    let hold = world.core.core().store.faults().hold_next();
+    let hold = world.core.core().store.faults().hold_next(Side::Before);
     let submitting = world.input(placed.session, "work");
     tokio::pin!(submitting);
     tokio::select! {
@@ -279,4 +279,39 @@ async fn an_input_stored_while_its_sandbox_becomes_ready_runs_at_once() {
     tokio::time::timeout(Duration::from_secs(30), placed.sandbox.started(0))
         .await
         .expect("the driver is woken, long before its timer");
+}
+
+/// The driver finds a Turn by itself, runs it and forgets it, between the commit of its admission and its handing over.
+// inv: INV-S2
+#[tokio::test]
+async fn a_turn_handed_over_after_its_end_is_not_asked_for_again() {
+    let world = World::start().await;
+    let placed = world.place().await;
+    let _connection = placed.sandbox.connect(&world.core.url).await;
+    world.until_linked(&placed).await;
+    let submitting = world.input(placed.session, "first");
+    let hold = world.core.core().store.faults().hold_next(Side::After);
+    tokio::pin!(submitting);
+    let first = tokio::select! {
+        turn = async {
+            hold.reached().await;
+            let path = format!("/v1/sessions/{}/turns", placed.session);
+            let turns = world.get(&path).await.expect(200);
+            let turn = id(&turns["data"][0]["id"]);
+            // Has the driver look.
+            world.cancel(placed.session, turn).await;
+            placed.sandbox.canceled(turn).await;
+            placed.sandbox.exit(turn, canceled());
+            placed.sandbox.finally_acknowledged(turn).await;
+            turn
+        } => turn,
+        answer = &mut submitting => panic!("{answer:?}"),
+    };
+    drop(hold);
+    submitting.await.expect(202);
+    let second = world.submit(placed.session, "second").await;
+    assert_eq!(placed.sandbox.started(1).await, second);
+    placed.sandbox.exit(second, exit_code(0));
+    world.until_turn(placed.session, second, "completed").await;
+    assert_eq!(placed.sandbox.puts(), [first, second]);
 }

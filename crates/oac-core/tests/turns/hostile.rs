@@ -21,9 +21,26 @@ use crate::{
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-/// What this sandbox does wrong; everything else it does as it should.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrong {
+/// The kinds of wrong, each written once: those without a text, and all of them.
+macro_rules! wrongs {
+    ($($name:ident),* $(,)?) => {
+        /// What this sandbox does wrong; everything else it does as it should.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        enum Wrong {
+            $($name,)*
+            /// Each output answer is these lines, and then goes on for ever.
+            Lines(&'static str),
+        }
+
+        fn wrongs() -> Vec<Wrong> {
+            let mut all = vec![$(Wrong::$name),*];
+            all.extend(LIES.map(Wrong::Lines));
+            all
+        }
+    };
+}
+
+wrongs! {
     StatusNever,
     StatusWithAMillionTurns,
     StatusMalformed,
@@ -32,8 +49,6 @@ enum Wrong {
     PutNever,
     PutMalformed,
     PutRefused,
-    /// Each output answer is these lines, and then goes on for ever.
-    Lines(&'static str),
     OutputWithoutEnd,
     OutputNever,
     OutputEndsWithoutExit,
@@ -74,34 +89,6 @@ const LIES: [&str; 16] = [
     r#"{"offset":9,"exit":{"code":0,"signal":null,"timed_out":false,"canceled":false,"error":null}}"#,
     r#"{"offset":0,"exit":{"code":99999999999,"signal":null,"timed_out":false,"canceled":false,"error":null}}"#,
 ];
-
-fn wrongs() -> Vec<Wrong> {
-    use Wrong::*;
-    let mut all = vec![
-        StatusNever,
-        StatusWithAMillionTurns,
-        StatusMalformed,
-        StatusOfAnotherInstance,
-        StatusWithTurnsItWasNeverGiven,
-        PutNever,
-        PutMalformed,
-        PutRefused,
-        OutputWithoutEnd,
-        OutputNever,
-        OutputEndsWithoutExit,
-        LineWithoutEnd,
-        LinesOfSpaces,
-        RecordTooLarge,
-        RecordsForEver,
-        RecordsOfOneByteForEver,
-        AckNever,
-        AckRefused,
-        ErrorsOnly,
-        HeadsForEver,
-    ];
-    all.extend(LIES.map(Lines));
-    all
-}
 
 struct Hostile {
     wrong: Wrong,

@@ -169,6 +169,13 @@ impl Field {
             .await;
     }
 
+    async fn until_confirmed(&self, turn: TurnId) {
+        self.until_row(turn, "a confirmed Turn", |row| {
+            row.dispatch == Dispatch::Confirmed
+        })
+        .await;
+    }
+
     /// The sandbox holds no record of the Turn any more.
     async fn until_forgotten(&self, turn: TurnId) {
         let record = self.runtime.path("turns").join(turn.to_string());
@@ -250,11 +257,7 @@ async fn a_turn_that_arrived_unheard_and_runs_is_followed() {
         .unwrap()
         .unwrap();
     assert_eq!(row.dispatch, Dispatch::Sent);
-    field
-        .until_row(turn, "a confirmed Turn", |row| {
-            row.dispatch == Dispatch::Confirmed
-        })
-        .await;
+    field.until_confirmed(turn).await;
     std::fs::write(field.runtime.path("go"), "").unwrap();
     field.ended(turn, "completed").await;
     assert_eq!(field.output(turn).await, b"one\ntwo\n");
@@ -388,11 +391,7 @@ async fn a_turn_that_core_has_settled_is_canceled_and_forgotten() {
         .submit("trap 'echo told > told; exit' TERM; echo up > up; while :; do sleep 0.01; done")
         .await;
     field.until_lines("up", 1).await;
-    field
-        .until_row(turn, "a confirmed Turn", |row| {
-            row.dispatch == Dispatch::Confirmed
-        })
-        .await;
+    field.until_confirmed(turn).await;
     let tx = field.world.core.core().begin().await.unwrap();
     tx.lock_session(field.placed.session).await.unwrap();
     let mut row = tx.turn(turn).await.unwrap().unwrap();
@@ -434,11 +433,7 @@ async fn a_limit_counts_over_a_restart_of_core() {
     let body = json!({ "args": ["/bin/sleep", "1000"], "cwd": "/", "timeout_seconds": 3 });
     let started = tokio::time::Instant::now();
     let turn: TurnId = id(&field.world.post(&path, &body).await.expect(202)["turn"]["id"]);
-    field
-        .until_row(turn, "a confirmed Turn", |row| {
-            row.dispatch == Dispatch::Confirmed
-        })
-        .await;
+    field.until_confirmed(turn).await;
     field.world.core.restart().await;
     let ended = field.ended(turn, "timed_out").await;
     assert_eq!(ended["signal"], 9);
@@ -454,11 +449,7 @@ async fn a_cancel_while_the_link_is_down_is_delivered_when_it_is_up() {
         .await;
     field.until_lines("up", 1).await;
     // No driver hears of it: the Core that stored it dies.
-    field
-        .until_row(turn, "a confirmed Turn", |row| {
-            row.dispatch == Dispatch::Confirmed
-        })
-        .await;
+    field.until_confirmed(turn).await;
     field.world.core.core().store.faults().die_at(1, Side::After);
     let path = format!("/v1/sessions/{}/turns/{turn}/cancel", field.placed.session);
     field

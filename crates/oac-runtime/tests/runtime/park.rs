@@ -127,10 +127,11 @@ async fn quiet(pid: u32) -> bool {
 #[tokio::test]
 async fn a_parked_program_opens_no_connection_changes_no_file_and_starts_nothing_while_another_dials_on() {
     let (mut sandbox, client) = Sandbox::linked_with_run().await;
-    // Its records exist, and a process that a Turn left in a session of its own goes on. The Turn ends when it is in it.
+    // Its records exist, and a process that a Turn left in a session of its own goes on, as long as its file is there. The
+    // Turn ends when it is in it.
     let marks = tempfile::TempDir::new().unwrap();
     let script = format!(
-        "setsid sh -c '> {0}; exec sleep 1000' & until [ -e {0} ]; do sleep 0.01; done; echo left",
+        "setsid sh -c '> {0}; while [ -e {0} ]; do sleep 0.1; done' & until [ -e {0} ]; do sleep 0.01; done; echo left",
         marks.path().join("left").display()
     );
     perform(&client, shell(&script)).await;

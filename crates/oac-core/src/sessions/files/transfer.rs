@@ -15,10 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
-use oac_link::{
-    CallError, LinkError, RequestBody,
-    files::{FileBody, FileError},
-};
+use oac_link::{CallError, LinkError, RequestBody, files::FileError};
 use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
@@ -30,19 +27,22 @@ use super::{
     answer::{broken_off, failed, incomplete, unknown_outcome},
 };
 use crate::{
-    Core,
     http::{ApiError, error::Chain},
     limits,
-    sessions::access::Access,
-    task::Kind,
+    task::{Kind, Tasks},
 };
 
 /// A download's body. A task of its own moves the bytes, so that a client that stops reading is noticed, and the
 /// Session's place given back, although nobody asks for more.
-pub(super) fn download(core: &Arc<Core>, mut from: FileBody, access: Access) -> HttpBody {
+/// `held` is dropped once nothing moves any more.
+pub(super) fn download<B, H>(tasks: &Tasks, mut from: B, held: H) -> HttpBody
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
+    H: Send + 'static,
+{
     let (sender, receiver) = mpsc::channel(limits::FILE_PIECES);
-    core.tasks.spawn(Kind::Connection, "file download", async move {
-        let _access = access;
+    tasks.spawn(Kind::Connection, "file download", async move {
+        let _held = held;
         loop {
             let piece = match timeout(limits::FILE_STALL, from.frame()).await {
                 Ok(None) => return,
@@ -192,4 +192,81 @@ pub(super) async fn discard(mut body: HttpBody) {
         }
     };
     let _ = timeout(limits::DISCARD_WAIT, discarding).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{Stream, StreamExt};
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    type Piece = Result<Frame<Bytes>, io::Error>;
+
+    fn piece() -> Piece {
+        Ok(Frame::data(Bytes::from_static(b"piece")))
+    }
+
+    fn body(
+        pieces: impl Stream<Item = Piece> + Send + 'static,
+    ) -> impl Body<Data = Bytes, Error = io::Error> + Send + Unpin + 'static {
+        StreamBody::new(Box::pin(pieces))
+    }
+
+    /// One piece half the limit after the other, `count` of them, then nothing for ever.
+    fn slow(count: usize) -> impl Stream<Item = Piece> + Send + 'static {
+        let pieces = stream::iter(0..count).then(|_| async {
+            tokio::time::sleep(limits::FILE_STALL / 2).await;
+            piece()
+        });
+        pieces.chain(stream::pending())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_download_in_which_nothing_moves_for_two_minutes_breaks_off() {
+        let (held, mut let_go) = mpsc::channel::<()>(1);
+        let began = Instant::now();
+        let read = download(&Tasks::default(), body(slow(4)), held).collect().await;
+        assert!(read.is_err());
+        assert_eq!(let_go.recv().await, None);
+        assert_eq!(began.elapsed().as_secs(), 4 * 60 + 120);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_download_that_its_client_does_not_read_lets_its_place_go_after_two_minutes() {
+        let (held, mut let_go) = mpsc::channel::<()>(1);
+        let began = Instant::now();
+        let endless = stream::repeat_with(piece);
+        let _unread = download(&Tasks::default(), body(endless), held);
+        assert_eq!(let_go.recv().await, None);
+        assert_eq!(began.elapsed().as_secs(), 120);
+    }
+
+    /// Takes what comes of an upload until it has stalled; what that means, and after how many seconds.
+    async fn stalled(pieces: usize, length: u64, takes: bool) -> (u16, Option<&'static str>, u64) {
+        let began = Instant::now();
+        let upload = Upload::new(HttpBody::new(body(slow(pieces))), length);
+        let mut sent = upload.body();
+        let taking = async {
+            while takes && sent.frame().await.is_some() {}
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = upload.stalled() => {}
+            () = taking => {}
+        }
+        let error = upload.failure(UploadError::Stalled);
+        (error.status.as_u16(), error.code, began.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_in_which_nothing_moves_for_two_minutes_ends_and_tells_whose_fault_it_is() {
+        let client = stalled(4, 21, true).await;
+        assert_eq!(client, (408, Some("invalid_request"), 4 * 60 + 120));
+        let sandbox = stalled(4, 21, false).await;
+        assert_eq!(sandbox, (503, Some("sandbox_unreachable"), 120));
+        // It has every byte and does not answer.
+        let unknown = stalled(4, 20, true).await;
+        assert_eq!(unknown, (502, Some("file_outcome_unknown"), 4 * 60 + 120));
+    }
 }

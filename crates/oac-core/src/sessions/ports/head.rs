@@ -55,10 +55,10 @@ pub(super) fn host_of(origin: &str) -> Option<HeaderValue> {
 }
 
 /// Whether the client offers to go on with another protocol.
-pub(super) fn asks_for_upgrade<B>(request: &request::Request<B>) -> bool {
-    request.version() == Version::HTTP_11
-        && request.headers().contains_key(header::UPGRADE)
-        && tokens(request.headers(), &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+pub(super) fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
+    version == Version::HTTP_11
+        && headers.contains_key(header::UPGRADE)
+        && tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
 /// The comma-separated words of every header of that name.
@@ -88,7 +88,7 @@ fn says_who_asked(name: &HeaderName) -> bool {
 
 pub(super) fn rewrite_request(parts: &mut request::Parts, path: PathAndQuery, forwarded: &Forwarded) {
     let trailers = tokens(&parts.headers, &header::TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    let upgrades = if upgrades(parts) {
+    let upgrades = if asks_for_upgrade(parts.version, &parts.headers) {
         parts.headers.get_all(header::UPGRADE).iter().cloned().collect()
     } else {
         Vec::new()
@@ -137,11 +137,6 @@ pub(super) fn rewrite_request(parts: &mut request::Parts, path: PathAndQuery, fo
     if let Some(host) = &forwarded.host {
         headers.insert(HeaderName::from_static("x-forwarded-host"), host.clone());
     }
-}
-
-fn upgrades(parts: &request::Parts) -> bool {
-    parts.version == Version::HTTP_11
-        && tokens(&parts.headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
 pub(super) fn rewrite_answer(parts: &mut response::Parts, answers_head: bool) {

@@ -1,15 +1,19 @@
 //! Starting, waiting for and losing the sandbox that files are asked of.
 
 use oac_core::allocations::{self, Cause};
+use oac_model::SessionId;
 use oac_testkit::core::send;
 use reqwest::Method;
 use tokio::time::timeout;
 
 use super::{LONG, request};
-use crate::{runtime::Runtime, world::World};
+use crate::{
+    runtime::Runtime,
+    world::{Placed, World},
+};
 
 /// The sandbox is given up as an operator's discard does it, and released.
-async fn lose(world: &World, session: oac_model::SessionId) {
+async fn lose(world: &World, session: SessionId) {
     let core = world.core.core();
     let allocation = core
         .store
@@ -28,6 +32,37 @@ async fn lose(world: &World, session: oac_model::SessionId) {
     core.pokes.allocations.notify_one();
 }
 
+/// Waits until a request for files is admitted.
+async fn until_open(world: &World, session: SessionId) {
+    let store = world.core.core().store.clone();
+    world
+        .eventually("the request is open", async || {
+            let rows = store.single().file_operations(session).await;
+            (!rows.unwrap().is_empty()).then_some(())
+        })
+        .await;
+}
+
+async fn until_gone(world: &World, session: SessionId) {
+    world
+        .eventually("the sandbox is gone", async || {
+            (world.session(session).await["sandbox"]["state"] == "none").then_some(())
+        })
+        .await;
+}
+
+/// The sandbox that takes the place of the `first`.
+async fn another(world: &World, first: &Placed) -> Placed {
+    let store = world.core.core().store.clone();
+    world
+        .eventually("another allocation", async || {
+            let latest = store.single().latest_allocation(first.session).await;
+            latest.unwrap().filter(|row| row.id != first.allocation)
+        })
+        .await;
+    world.sandbox_of(first.session).await
+}
+
 #[tokio::test]
 async fn a_request_waits_for_a_sandbox_that_starts() {
     let world = World::start().await;
@@ -38,18 +73,7 @@ async fn a_request_waits_for_a_sandbox_that_starts() {
     let put = timeout(LONG, send(put));
     let link = async {
         // It is admitted before there is any link.
-        world
-            .eventually("the request is open", async || {
-                let rows = world
-                    .core
-                    .core()
-                    .store
-                    .single()
-                    .file_operations(placed.session)
-                    .await;
-                (!rows.unwrap().is_empty()).then_some(())
-            })
-            .await;
+        until_open(&world, placed.session).await;
         Runtime::start(&world, &placed)
     };
     let (answer, _runtime) = tokio::join!(put, link);
@@ -64,30 +88,13 @@ async fn files_of_a_session_that_lost_its_sandbox_start_a_new_one_without_any_tu
     let (first, runtime) = Runtime::place(&world).await;
     lose(&world, first.session).await;
     runtime.kill().await;
-    world
-        .eventually("the sandbox is gone", async || {
-            (world.session(first.session).await["sandbox"]["state"] == "none").then_some(())
-        })
-        .await;
+    until_gone(&world, first.session).await;
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("file");
     let put = request(&world, first.session, Method::PUT, path.to_str().unwrap()).body("again");
     let put = timeout(LONG, send(put));
     let link = async {
-        let second = world
-            .eventually("another allocation", async || {
-                let latest = world
-                    .core
-                    .core()
-                    .store
-                    .single()
-                    .latest_allocation(first.session)
-                    .await;
-                latest.unwrap().filter(|row| row.id != first.allocation)
-            })
-            .await;
-        let placed = world.sandbox_of(first.session).await;
-        assert_eq!(placed.allocation, second.id);
+        let placed = another(&world, &first).await;
         Runtime::start(&world, &placed)
     };
     let (answer, _runtime) = tokio::join!(put, link);
@@ -116,32 +123,9 @@ async fn a_sandbox_lost_while_a_request_waits_is_replaced_for_it() {
     let put = request(&world, first.session, Method::PUT, path.to_str().unwrap()).body("x");
     let put = timeout(LONG, send(put));
     let replace = async {
-        world
-            .eventually("the request is open", async || {
-                let rows = world
-                    .core
-                    .core()
-                    .store
-                    .single()
-                    .file_operations(first.session)
-                    .await;
-                (!rows.unwrap().is_empty()).then_some(())
-            })
-            .await;
+        until_open(&world, first.session).await;
         lose(&world, first.session).await;
-        world
-            .eventually("another allocation", async || {
-                let latest = world
-                    .core
-                    .core()
-                    .store
-                    .single()
-                    .latest_allocation(first.session)
-                    .await;
-                latest.unwrap().filter(|row| row.id != first.allocation).map(drop)
-            })
-            .await;
-        let placed = world.sandbox_of(first.session).await;
+        let placed = another(&world, &first).await;
         Runtime::start(&world, &placed)
     };
     let (answer, _runtime) = tokio::join!(put, replace);
@@ -153,11 +137,7 @@ async fn without_room_the_placement_code_is_told_and_nothing_is_stored() {
     let world = World::start().await;
     let placed = world.place().await;
     lose(&world, placed.session).await;
-    world
-        .eventually("the sandbox is gone", async || {
-            (world.session(placed.session).await["sandbox"]["state"] == "none").then_some(())
-        })
-        .await;
+    until_gone(&world, placed.session).await;
     let mut world = world;
     world.node.kill().await;
     world
