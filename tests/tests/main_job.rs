@@ -141,7 +141,7 @@ async fn docker_the_link_credential_is_nowhere_but_in_the_bootstrap_file() {
         ("the runtime's environment and arguments", environment),
         ("Core's log", story.installation.core_log()),
         ("the node's log", node.log()),
-        ("the processes' arguments", story.every_command_line()),
+        ("the processes' arguments", Story::every_command_line()),
     ] {
         assert!(!text.contains(credential), "{place} holds the credential");
     }

@@ -200,26 +200,23 @@ impl PrivateEngine {
 
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
-        // Containers of an engine that is only killed would live on.
-        if self.run.is_some() {
+        if let Some(run) = &self.run {
+            // Containers of an engine that is only killed would live on.
             let socket = format!("unix://{}", self.socket().display());
             quietly(
-                "sh",
+                "timeout",
                 &[
+                    "60",
+                    "sh",
                     "-c",
                     &format!("docker -H {socket} ps -aq | xargs -r docker -H {socket} rm -f"),
                 ],
             );
-        }
-        let pid = std::fs::read_to_string(self.folder.join("dockerd.pid"))
-            .ok()
-            .and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
-        if let Some(pid) = pid.filter(|_| self.run.is_some()) {
-            let _ = kill_process(pid, Signal::TERM);
-            let proc = PathBuf::from(format!("/proc/{}/exe", pid.as_raw_nonzero()));
+            run.signal(Signal::TERM);
+            let program = PathBuf::from(format!("/proc/{}/exe", run.pid().unwrap_or_default()));
             let end = std::time::Instant::now() + Duration::from_secs(20);
             // A process that ended but was not waited for has no program any more.
-            while std::fs::read_link(&proc).is_ok() && std::time::Instant::now() < end {
+            while std::fs::read_link(&program).is_ok() && std::time::Instant::now() < end {
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         }

@@ -2,8 +2,8 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
-use oac_testkit::{engine::Engine, private_engine::PrivateEngine, runtime_image::RuntimeImage};
-use oac_tests::story::Story;
+use oac_testkit::{engine::Engine, private_engine::PrivateEngine, runtime_image::RuntimeImage, wait};
+use oac_tests::story::{PATIENCE, Story, gateway};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,6 +26,69 @@ pub(crate) async fn private(size_mib: u32, live_restore: bool) -> (TempDir, Priv
     let client = Engine::connect(&engine.socket()).await.unwrap();
     let story = Story::begin_on(client, None, image, None).await;
     (folder, engine, story)
+}
+
+/// What `program` says, without a failure.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Whatever state a failed test leaves its engine in.
+#[tokio::test]
+async fn docker_a_private_engine_leaves_nothing_behind_and_the_shared_ones_bridge_alone() {
+    let gateway = gateway().await.to_string();
+    let bridge = || said("ip", &["-o", "addr", "show", "to", &gateway]);
+    let shared = bridge();
+    assert!(shared.contains(&gateway), "{shared}");
+    for killed in [false, true] {
+        let folder = tempfile::Builder::new().prefix("oac-engine-").tempdir().unwrap();
+        let mut engine = PrivateEngine::start(folder.path(), 500, killed)
+            .await
+            .unwrap_or_else(|e| panic!("{e}"));
+        let image = RuntimeImage::of_tests();
+        engine
+            .load(&image.archive)
+            .await
+            .unwrap_or_else(|e| panic!("{e}"));
+        let host = format!("unix://{}", engine.socket().display());
+        let docker = |arguments: &[&str]| said("docker", &[&["-H", &host], arguments].concat());
+        let network = docker(&["network", "create", "some"]);
+        let run = ["run", "--detach", "--network", "some", "--entrypoint", "sleep"];
+        let container = docker(&[&run[..], &[&image.tag, "1000"]].concat());
+        let pid = docker(&["inspect", "--format", "{{.State.Pid}}", &container]);
+        let program = format!("/proc/{pid}/exe");
+        assert!(std::fs::read_link(&program).is_ok());
+        if killed {
+            engine.kill().await;
+            assert!(std::fs::read_link(&program).is_ok(), "containers live on");
+        }
+        assert_eq!(bridge(), shared);
+        drop(engine);
+
+        assert_eq!(bridge(), shared);
+        assert!(std::fs::read_link(&program).is_err(), "the container lives on");
+        let name = folder.path().to_str().unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(name), "{mounts}");
+        let links = said("ip", &["-o", "link"]);
+        for bridge in [
+            format!("br-{}", &network[..12]),
+            format!("oac{}", std::process::id()),
+        ] {
+            assert!(!links.contains(&bridge), "{bridge} in {links}");
+        }
+        wait::until("every helper has ended", PATIENCE, async || {
+            (!Story::every_command_line().contains(name)).then_some(())
+        })
+        .await
+        .unwrap();
+    }
 }
 
 /// SIGKILL to the first process of the only sandbox, from outside.
