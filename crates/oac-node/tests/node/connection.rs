@@ -6,7 +6,7 @@ use oac_node::identity::IdentityError;
 use oac_wire::frames::{Arguments, NodeFrame};
 
 use crate::{
-    installation::Installation,
+    installation::{Installation, connected},
     provider::{PRIVATE_TEXT, Reply, scripted},
     scripted_core::{ScriptedCore, envelope, unauthorized},
     shapes::{command, output, reference, response, running},
@@ -230,11 +230,7 @@ async fn every_other_answer_is_retried_and_no_redirect_is_followed() {
 // req: P-050
 #[tokio::test]
 async fn a_violation_closes_and_the_process_goes_on_after_confirming_its_identity() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (mut core, _installation, mut calls, node, mut link) = connected().await;
     let confirmed = core.seen("/identity").len();
     link.sequence = 7;
     link.call(0, Arguments::Kill).await;
@@ -272,11 +268,7 @@ async fn a_request_of_fifty_mebibytes_passes_right_after_the_welcome() {
 
 #[tokio::test]
 async fn a_stop_closes_the_connection_and_waits_for_what_runs() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, installation, mut calls, node, mut link) = connected().await;
     link.call(0, Arguments::Kill).await;
     let called = calls.recv().await.unwrap();
     let (stopped, ()) = tokio::join!(node.stop(), async {

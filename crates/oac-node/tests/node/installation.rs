@@ -14,7 +14,10 @@ use oac_node::{
 use oac_provider::Provider;
 use tokio::{sync::oneshot, task::JoinSet};
 
-use crate::scripted_core::{ScriptedCore, unauthorized};
+use crate::{
+    provider::{Calls, scripted},
+    scripted_core::{Link, ScriptedCore, unauthorized},
+};
 
 pub(crate) struct Installation {
     _temp: tempfile::TempDir,
@@ -38,6 +41,17 @@ fn document(core_url: &str, seccomp: &str, backend: &Backend) -> String {
         r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"{core_url}/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{}","artifacts":{{"image_id":"sha256:{image}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":1,"native":{{"host":"{host}","image":"sha256:{image}","network":"{network}","seccomp_file":"{seccomp}"}}}}"#,
         "a".repeat(40)
     )
+}
+
+/// A scripted Core, and a node that it has welcomed: its files, the calls to its provider, itself with eight operations at
+/// a time, and its connection.
+pub(crate) async fn connected() -> (ScriptedCore, Installation, Calls, Running, Link) {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let (provider, calls) = scripted();
+    let node = installation.start(provider, 8);
+    let (link, _) = core.greet().await;
+    (core, installation, calls, node, link)
 }
 
 impl Installation {

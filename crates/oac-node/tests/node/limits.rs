@@ -7,7 +7,7 @@ use oac_model::OwnerEpoch;
 use oac_wire::{NodeFrame, frames::Arguments};
 
 use crate::{
-    installation::{Installation, Running},
+    installation::{Installation, Running, connected},
     provider::{Calls, Reply, scripted},
     scripted_core::{Link, ScriptedCore},
     shapes::{command, output, reference, response, running},
@@ -38,11 +38,7 @@ async fn is_served(link: &mut Link, calls: &mut Calls) {
 // inv: INV-P21
 #[tokio::test]
 async fn thirty_five_seconds_without_a_frame_close_the_connection_however_many_pings_come() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (mut core, _installation, mut calls, node, mut link) = connected().await;
     for _ in 0..3 {
         // Each frame restarts the 35 s.
         is_served(&mut link, &mut calls).await;
@@ -78,11 +74,7 @@ async fn a_core_that_says_no_welcome_within_15_s_is_left_and_dialed_again() {
 // req: P-027
 #[tokio::test]
 async fn every_ten_seconds_there_is_a_heartbeat_also_while_the_provider_works() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     link.call(0, Arguments::Kill).await;
     let called = calls.recv().await.unwrap();
     for _ in 0..4 {
@@ -102,11 +94,7 @@ async fn every_ten_seconds_there_is_a_heartbeat_also_while_the_provider_works() 
 // inv: INV-P8, INV-N26
 #[tokio::test]
 async fn a_budget_that_ends_while_its_operation_runs_is_answered_and_the_work_counts_until_it_ends() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     let (first, text) = link.request(0, 9_000, command(None));
     link.send(text).await;
     let called = calls.recv().await.unwrap();

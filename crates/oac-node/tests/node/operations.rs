@@ -13,8 +13,8 @@ use oac_wire::{
 };
 
 use crate::{
-    installation::Installation,
-    provider::{PRIVATE_TEXT, Reply, scripted, scripted_with},
+    installation::{Installation, connected},
+    provider::{PRIVATE_TEXT, Reply, scripted_with},
     scripted_core::{Link, ScriptedCore},
     shapes::{create, output, reference, response, running, uuid},
 };
@@ -171,11 +171,7 @@ async fn each_of_the_fifteen_operations_reaches_its_method_and_answers_the_resul
 // inv: INV-P18
 #[tokio::test]
 async fn each_undeclared_operation_is_unsupported_with_its_method_and_reason_and_reaches_no_backend() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     let mut refused = 0;
     for (arguments, _) in operations(reference(0)).into_iter().skip(6) {
         let operation = arguments.operation();

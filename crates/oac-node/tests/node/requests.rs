@@ -6,7 +6,7 @@ use oac_wire::{
 };
 
 use crate::{
-    installation::Installation,
+    installation::{Installation, connected},
     provider::{PRIVATE_TEXT, Reply, scripted},
     scripted_core::ScriptedCore,
     shapes::{command, create, output, reference, response, running},
@@ -16,11 +16,7 @@ use crate::{
 // inv: INV-P8, INV-P19, INV-P20, INV-N35
 #[tokio::test]
 async fn each_request_gets_one_answer_with_its_result_or_a_code_and_no_text() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     let here = reference(0);
     let secret = || Cause::new(PRIVATE_TEXT);
     let info = Some(ResponseResult::Info(running(here)));
@@ -160,11 +156,7 @@ async fn one_allocation_runs_in_order_and_the_others_do_not_wait_for_it() {
 // inv: INV-N25
 #[tokio::test]
 async fn a_budget_runs_while_its_request_waits_and_one_that_ended_there_runs_nothing() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     link.call(0, Arguments::Info).await;
     let first = calls.recv().await.unwrap();
     let (expired, request) = link.request(0, 1, Arguments::Kill);
@@ -187,11 +179,7 @@ async fn a_budget_runs_while_its_request_waits_and_one_that_ended_there_runs_not
 // inv: INV-P8
 #[tokio::test]
 async fn a_budget_that_ends_while_its_command_runs_is_answered_once() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     let (id, request) = link.request(0, 200, command(None));
     link.send(request).await;
     let called = calls.recv().await.unwrap();
@@ -211,11 +199,7 @@ async fn a_budget_that_ends_while_its_command_runs_is_answered_once() {
 // inv: INV-N27
 #[tokio::test]
 async fn a_disconnect_discards_what_waits_and_drops_the_answers_of_what_runs() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (mut core, _installation, mut calls, node, mut link) = connected().await;
     link.call(0, Arguments::Info).await;
     let first = calls.recv().await.unwrap();
     link.call(0, Arguments::Kill).await;
@@ -262,11 +246,7 @@ async fn create_starts_nothing_while_the_latest_probe_failed() {
 // inv: INV-P28
 #[tokio::test]
 async fn a_malformed_request_is_answered_invalid_and_the_connection_stays() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (_core, _installation, mut calls, node, mut link) = connected().await;
     let (id, request) = link.request(0, 1_000, Arguments::Info);
     link.send(request.replace(r#""operation":"info""#, r#""operation":"unheard_of""#))
         .await;
@@ -281,11 +261,7 @@ async fn a_malformed_request_is_answered_invalid_and_the_connection_stays() {
 // req: P-058
 #[tokio::test]
 async fn a_full_queue_closes_the_connection() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (mut core, _installation, mut calls, node, mut link) = connected().await;
     for _ in 0..34 {
         link.call(0, Arguments::Info).await;
     }
@@ -299,11 +275,7 @@ async fn a_full_queue_closes_the_connection() {
 // inv: INV-N27, INV-P8
 #[tokio::test]
 async fn a_node_killed_during_an_operation_comes_back_and_runs_nothing_of_the_past() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let (mut link, _) = core.greet().await;
+    let (mut core, installation, mut calls, node, mut link) = connected().await;
     let lost = link.call(0, create(reference(0))).await;
     let called = calls.recv().await.unwrap();
     assert_eq!(called.operation, Operation::Create);
