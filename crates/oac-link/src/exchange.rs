@@ -93,6 +93,26 @@ impl fmt::Debug for ResponseBody {
     }
 }
 
+/// Waits for an answer and moves its connection meanwhile; the answer, and whether the connection is still to be moved.
+pub(crate) async fn beside<A: Future>(
+    connection: &mut Pin<Box<impl Future + ?Sized>>,
+    answer: A,
+) -> (A::Output, bool) {
+    let mut running = true;
+    let mut answer = pin!(answer);
+    let answer = poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        if running && connection.as_mut().poll(cx).is_ready() {
+            running = false;
+        }
+        answer.as_mut().poll(cx)
+    })
+    .await;
+    (answer, running)
+}
+
 impl LinkClient {
     /// Sends `request` over a stream of its own. The URI is a path; `Host` is set here. Returns with the answer's head.
     pub async fn request(
@@ -106,19 +126,8 @@ impl LinkClient {
         let io = TokioIo::new(stream.compat());
         let (mut sender, connection) = http1::handshake(io).await.map_err(LinkError::Broken)?;
         let mut connection: Connection = Box::pin(connection);
-        let mut running = true;
-        let mut answer = pin!(sender.send_request(request));
-        let answer = poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            if running && connection.as_mut().poll(cx).is_ready() {
-                running = false;
-            }
-            answer.as_mut().poll(cx)
-        })
-        .await
-        .map_err(LinkError::Broken)?;
+        let (answer, running) = beside(&mut connection, sender.send_request(request)).await;
+        let answer = answer.map_err(LinkError::Broken)?;
         Ok(answer.map(|incoming| ResponseBody {
             incoming,
             connection: running.then_some(connection),

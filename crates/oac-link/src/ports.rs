@@ -8,7 +8,7 @@
 mod relay;
 mod tunnel;
 
-use std::{future::poll_fn, num::NonZeroU16, pin::pin, task::Poll};
+use std::num::NonZeroU16;
 
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::client::conn::http1;
@@ -20,7 +20,7 @@ pub use tunnel::{Accepting, Tunnel, TunnelWatch};
 
 use crate::{
     client::{CallError, error_of},
-    exchange::{LinkError, RequestBody, ResponseBody, StreamClass, empty},
+    exchange::{LinkError, RequestBody, ResponseBody, StreamClass, beside, empty},
     mux::LinkClient,
     service::codes,
 };
@@ -66,19 +66,8 @@ impl LinkClient {
             .await
             .map_err(LinkError::Broken)?;
         let mut connection = Box::pin(connection.with_upgrades());
-        let mut running = true;
-        let mut answer = pin!(sender.send_request(request));
-        let mut answer = poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            if running && connection.as_mut().poll(cx).is_ready() {
-                running = false;
-            }
-            answer.as_mut().poll(cx)
-        })
-        .await
-        .map_err(LinkError::Broken)?;
+        let (answer, running) = beside(&mut connection, sender.send_request(request)).await;
+        let mut answer = answer.map_err(LinkError::Broken)?;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let upgrade = hyper::upgrade::on(&mut answer);
             if running {
