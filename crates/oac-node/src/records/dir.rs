@@ -37,6 +37,10 @@ pub struct Directory {
 pub(super) const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const MODE_BITS: u32 = 0o7777;
+/// How often a reader opens a record whose name comes to denote another file meanwhile. Each time a writer made a new
+/// file durable, so that a reader falls behind this often only where something replaces the record without end.
+const OPENINGS: usize = 100;
+const REPLACED: &str = "was replaced while it was opened";
 
 impl Directory {
     pub fn open(path: &Path) -> Result<Self, RecordError> {
@@ -89,28 +93,34 @@ impl Directory {
         fs::fsync(&self.fd).map_err(|errno| io("syncing the directory", &self.path, errno))
     }
 
-    /// The bytes of a record of at most `limit` bytes; `None` when there is none.
+    /// The bytes of a record of at most `limit` bytes; `None` when there is none. The reader need not hold the lock of
+    /// the record's writers: a record replaced while it is opened is opened again.
     pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, RecordError> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.refused(name, "is a symbolic link")),
-            Err(errno) => return Err(self.io("opening", name, errno)),
-        };
-        let stat = self.verify(&fd, name)?;
-        if stat.st_size > limit as i64 {
-            return Err(self.refused(name, "is larger than its limit"));
+        for _ in 0..OPENINGS {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::LOOP) => return Err(self.refused(name, "is a symbolic link")),
+                Err(errno) => return Err(self.io("opening", name, errno)),
+            };
+            let Some(stat) = self.inspect(&fd, name)? else {
+                continue;
+            };
+            if stat.st_size > limit as i64 {
+                return Err(self.refused(name, "is larger than its limit"));
+            }
+            let mut bytes = Vec::new();
+            File::from(fd)
+                .take(limit as u64 + 1)
+                .read_to_end(&mut bytes)
+                .map_err(|source| self.std_io("reading", name, source))?;
+            if bytes.len() > limit {
+                return Err(self.refused(name, "is larger than its limit"));
+            }
+            return Ok(Some(bytes));
         }
-        let mut bytes = Vec::new();
-        File::from(fd)
-            .take(limit as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|source| self.std_io("reading", name, source))?;
-        if bytes.len() > limit {
-            return Err(self.refused(name, "is larger than its limit"));
-        }
-        Ok(Some(bytes))
+        Err(self.refused(name, REPLACED))
     }
 
     /// Replaces the record. The caller holds the lock that serializes its writers.
@@ -173,6 +183,13 @@ impl Directory {
 
     /// The checks after opening: what was opened is private, and the name still denotes it.
     pub(super) fn verify(&self, fd: &impl AsFd, name: &str) -> Result<Stat, RecordError> {
+        self.inspect(fd, name)?
+            .ok_or_else(|| self.refused(name, REPLACED))
+    }
+
+    /// As [`Self::verify`], with `None` for a private file that the name does not denote any more. A file that was
+    /// renamed over has no link left, or has one while the name already denotes its successor.
+    fn inspect(&self, fd: &impl AsFd, name: &str) -> Result<Option<Stat>, RecordError> {
         let stat = fs::fstat(fd).map_err(|errno| self.io("inspecting", name, errno))?;
         let fault = if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile {
             Some("is not a regular file")
@@ -180,7 +197,7 @@ impl Directory {
             Some("belongs to another user")
         } else if stat.st_mode & MODE_BITS != PRIVATE_FILE {
             Some("is not mode 0600")
-        } else if stat.st_nlink != 1 {
+        } else if stat.st_nlink > 1 {
             Some("has more than one link")
         } else {
             None
@@ -188,12 +205,13 @@ impl Directory {
         if let Some(fault) = fault {
             return Err(self.refused(name, fault));
         }
-        let named = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| self.io("inspecting", name, errno))?;
-        if (named.st_dev, named.st_ino) != (stat.st_dev, stat.st_ino) {
-            return Err(self.refused(name, "was replaced while it was opened"));
-        }
-        Ok(stat)
+        let named = match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => named,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.io("inspecting", name, errno)),
+        };
+        let same = (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
+        Ok((same && stat.st_nlink == 1).then_some(stat))
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -330,6 +348,33 @@ mod tests {
             );
         }
         assert_eq!(names.iter().map(|name| inspect(name)).collect::<Vec<_>>(), before);
+    }
+
+    #[test]
+    fn a_reader_without_the_lock_finds_the_old_or_the_new_record_while_it_is_replaced() {
+        let (_temp, dir) = private();
+        dir.write("r.json", &[b'0'; 64]).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reads = 0_u64;
+                while !done.load(std::sync::atomic::Ordering::Acquire) || reads == 0 {
+                    let bytes = dir.read("r.json", 64)?.expect("a record is always there");
+                    assert!(bytes.len() == 64 && bytes.iter().all(|byte| *byte == bytes[0]));
+                    reads += 1;
+                }
+                Ok::<u64, RecordError>(reads)
+            });
+            for turn in 0..3_000_u32 {
+                // Replaced as `write` does, without waiting for the disk: the reader meets many more replacements.
+                let partial = dir.path().join(".r.json.partial");
+                std::fs::write(&partial, [b'0' + (turn % 10) as u8; 64]).unwrap();
+                std::fs::set_permissions(&partial, PermissionsExt::from_mode(PRIVATE_FILE)).unwrap();
+                std::fs::rename(&partial, dir.path().join("r.json")).unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+            reader.join().unwrap().unwrap();
+        });
     }
 
     // inv: INV-N3
