@@ -48,12 +48,13 @@ pub fn failed(form: Form, failure: &Failure) {
     }
 }
 
-/// An error and its causes on one line.
+/// An error and its causes on one line of standard error.
 pub fn complain_of(error: &dyn std::error::Error) {
     complain(&with_causes(error));
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
+/// An error and its causes as one line's text.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

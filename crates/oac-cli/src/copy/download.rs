@@ -237,6 +237,25 @@ async fn open(
     }
 }
 
+/// A file takes the place of a file, or of a link to one. A device is not to be lost, which root could do to `/dev/null`
+/// or, through the link that it is, to `/dev/stdout`.
+fn check_replaced(path: &Path) -> Result<(), Failure> {
+    let (Ok(own), followed) = (std::fs::symlink_metadata(path), std::fs::metadata(path)) else {
+        return Ok(());
+    };
+    let what = if own.is_dir() {
+        "a folder"
+    } else if followed.is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        "a device, a pipe or a socket"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Unfinished(format!(
+        "{} is {what}: a file cannot take its place; `-` is standard output",
+        path.display()
+    )))
+}
+
 /// A file as it arrives, beside its place until it is whole.
 struct Partial {
     file: NamedTempFile,
@@ -257,12 +276,7 @@ async fn save(
     begun: Option<Response>,
     report: &Report,
 ) -> Result<u64, Failure> {
-    if std::fs::symlink_metadata(&fetch.to).is_ok_and(|m| m.is_dir()) {
-        return Err(Failure::Unfinished(format!(
-            "{} is a folder: a file cannot take its place",
-            fetch.to.display()
-        )));
-    }
+    check_replaced(&fetch.to)?;
     let mut begun = begun;
     let mut partial: Option<Partial> = None;
     for attempt in 1..=ATTEMPTS {

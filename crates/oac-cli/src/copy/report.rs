@@ -81,15 +81,12 @@ impl Report {
     /// One file could not be copied; the others go on.
     pub fn failed(&self, path: &str, failure: &Failure) {
         self.failed.set(self.failed.get() + 1);
+        let message = output::with_causes(failure);
         if self.form == Form::Json {
-            let error = json!({ "code": failure.code(), "message": failure.to_string() });
+            let error = json!({ "code": failure.code(), "message": message });
             output::json(&json!({ "type": "failed", "path": path, "error": error }));
         } else if self.failed.get() <= TOLD {
-            let mut line = format!("{path}: {failure}");
-            if let Some(cause) = std::error::Error::source(failure) {
-                line.push_str(&format!(" ({cause})"));
-            }
-            self.tell(&line);
+            self.tell(&format!("{path}: {message}"));
         }
     }
 

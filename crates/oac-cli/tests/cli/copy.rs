@@ -233,6 +233,57 @@ async fn a_broken_download_leaves_the_old_file_and_nothing_beside_it() {
 }
 
 #[tokio::test]
+async fn a_download_never_takes_the_place_of_a_device_a_pipe_or_a_socket() {
+    use std::os::unix::fs::FileTypeExt;
+    let script = Script::start(|asked, _| async move {
+        match is_list(&asked) {
+            true => listing(vec![record("d/socket", "file", 7, 0o644)]),
+            false => bytes(b"content"),
+        }
+    })
+    .await;
+    let oac = Oac::of(&script.url);
+    std::fs::create_dir(oac.path("d")).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(oac.path("d/socket")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", oac.path("link")).unwrap();
+    for (from, to) in [("f", "d/socket"), ("f", "link"), ("d/.", "d")] {
+        let said = oac.run(&["session", "cp", &at(from), to]).await.expect(1);
+        assert!(said.err.contains("a device, a pipe or a socket"), "{said:?}");
+    }
+    let kind = |path: &str| std::fs::symlink_metadata(oac.path(path)).unwrap().file_type();
+    assert!(kind("d/socket").is_socket() && kind("link").is_symlink());
+    // A link to a file is one that the user made for a file.
+    std::os::unix::fs::symlink("nowhere", oac.path("dangling")).unwrap();
+    oac.run(&["session", "cp", &at("f"), "dangling"]).await.expect(0);
+}
+
+#[tokio::test]
+async fn a_file_that_may_not_be_written_says_why_to_programs_too() {
+    let script = Script::start(|asked, _| async move {
+        match is_list(&asked) {
+            true => listing(vec![record("d/f", "file", 7, 0o644)]),
+            false => bytes(b"content"),
+        }
+    })
+    .await;
+    let oac = Oac::of(&script.url);
+    // No file can be made there, whoever runs this.
+    let said = oac
+        .run(&["--json", "session", "cp", &at("d/."), "/proc"])
+        .await
+        .expect(1);
+    let failed = &said.lines()[0];
+    assert_eq!(failed["error"]["code"], "file_error", "{said:?}");
+    assert!(
+        failed["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("(No such file or directory"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn whatever_a_sandbox_lists_nothing_is_written_outside_the_destination() {
     let script = Script::start(|asked, _| async move {
         if !is_list(&asked) {
