@@ -127,6 +127,36 @@ async fn a_refused_creation_leaves_no_row_and_its_key_works_later() {
 }
 
 #[tokio::test]
+async fn a_session_and_each_of_its_sandboxes_go_only_to_a_node_with_its_labels() {
+    let mut world = World::start().await;
+    let wanted = json!({ "node_labels": { "zone": "a" } });
+    let unplaced = world.post("/v1/sessions", &wanted).await;
+    assert_eq!(
+        (unplaced.status.as_u16(), unplaced.code()),
+        (503, "runtime_node_unavailable")
+    );
+    assert_eq!(stored_sessions(&world.core, world.core.project_id).await, 0);
+    world.label_node(&[("zone", "a"), ("disk", "fast")]).await;
+    let session = world.post("/v1/sessions", &wanted).await.expect(201);
+    let placed = world.sandbox_of(id(&session["id"])).await;
+
+    // Its next sandbox is no less particular.
+    world.label_node(&[("zone", "b")]).await;
+    world.lose_sandbox(&placed).await;
+    let unplaced = world.input(placed.session, "true").await;
+    assert_eq!(
+        (unplaced.status.as_u16(), unplaced.code()),
+        (503, "runtime_node_unavailable")
+    );
+    world.label_node(&[("zone", "a")]).await;
+    world
+        .eventually("an admitted input", async || {
+            (world.input(placed.session, "true").await.status == 202).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_network_access_that_docker_does_not_enforce_is_refused() {
     let world = World::start().await;
     for access in [NetworkAccess::None, NetworkAccess::Restricted] {

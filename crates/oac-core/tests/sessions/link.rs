@@ -122,6 +122,29 @@ async fn after_revocation_no_stream_opens_and_the_link_ends() {
     assert_eq!(refusal(refused), Refusal::CredentialRejected);
 }
 
+/// Its allocation still takes Turns, so the look before each stream is all that keeps this one from the old link.
+// inv: INV-S11
+#[tokio::test]
+async fn a_link_of_an_earlier_generation_carries_no_further_stream() {
+    let world = World::start().await;
+    let placed = world.place().await;
+    let connection = placed.sandbox.connect(&world.core.url).await;
+    world.until_linked(&placed).await;
+    let tx = world.core.core().begin().await.unwrap();
+    tx.lock_session(placed.session).await.unwrap();
+    let mut row = tx.lock_allocation(placed.allocation).await.unwrap().unwrap();
+    row.link_generation = row.link_generation.next().unwrap();
+    tx.save_allocation(&mut row).await.unwrap();
+    tx.commit().await.unwrap();
+    world.submit(placed.session, "late").await;
+    let end = connection.ended().await;
+    assert!(
+        matches!(end, LinkEnd::ClosedByPeer(Some(CloseReason::Revoked))),
+        "{end}"
+    );
+    assert!(placed.sandbox.puts().is_empty());
+}
+
 // inv: INV-S11
 #[tokio::test]
 async fn losing_the_installation_ends_every_link() {

@@ -161,6 +161,17 @@ async fn reading_history_output_and_events_is_no_activity_and_starts_no_sandbox(
     assert_eq!(after["placement"], before["placement"]);
     let now = rows().await;
     assert_eq!((now.state, now.compute_phase), (row.state, row.compute_phase));
+
+    // Without a sandbox there is none afterwards either.
+    world.lose_sandbox(&placed).await;
+    whole(&world.core, placed.session, turn).await;
+    world
+        .get(&format!("/v1/sessions/{}/turns", placed.session))
+        .await
+        .expect(200);
+    let mut events = Reader::open(&world.core, &events, None).await;
+    assert!(events.next().await.is_some());
+    assert_eq!(world.session(placed.session).await["placement"], json!(null));
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ struct State {
     starts: Vec<TurnId>,
     puts: Vec<TurnId>,
     acks: Vec<(TurnId, Ack)>,
-    cancels: Vec<TurnId>,
+    cancels: Vec<(TurnId, Cancel)>,
     /// Everything each Turn's process wrote, kept after the Turn is forgotten.
     written: HashMap<TurnId, Vec<(OutputStreamName, u8)>>,
     /// Answers to PUT are lost: the link is cut after the Turn was started.
@@ -212,9 +212,13 @@ impl Sandbox {
         self.until(|state| state.starts.get(n).copied()).await
     }
 
-    pub async fn canceled(&self, turn: TurnId) {
-        self.until(|state| state.cancels.contains(&turn).then_some(()))
-            .await;
+    /// Waits until the runtime is asked to cancel it; how it is asked first.
+    pub async fn canceled(&self, turn: TurnId) -> Cancel {
+        self.until(|state| {
+            let first = state.cancels.iter().find(|(id, _)| *id == turn);
+            first.map(|(_, cancel)| *cancel)
+        })
+        .await
     }
 
     pub async fn finally_acknowledged(&self, turn: TurnId) {
@@ -282,7 +286,8 @@ impl Sandbox {
 
     /// Whether the runtime was asked to cancel it.
     pub fn was_canceled(&self, turn: TurnId) -> bool {
-        self.0.state.lock().cancels.contains(&turn)
+        let state = self.0.state.lock();
+        state.cancels.iter().any(|(id, _)| *id == turn)
     }
 
     /// The process ends.
@@ -336,10 +341,10 @@ impl Sandbox {
                 self.ack(turn, serde_json::from_slice(&body).unwrap())
             }
             (&Method::POST, ["turns", _, "cancel"], Some(turn)) => {
-                let _: Cancel = serde_json::from_slice(&body).unwrap();
+                let cancel: Cancel = serde_json::from_slice(&body).unwrap();
                 let known = {
                     let mut state = self.0.state.lock();
-                    state.cancels.push(turn);
+                    state.cancels.push((turn, cancel));
                     state.turns.contains_key(&turn)
                 };
                 self.changed();

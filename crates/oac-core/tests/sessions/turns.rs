@@ -69,6 +69,16 @@ async fn the_runtime_is_asked_to_run_exactly_what_was_submitted() {
         [("A".into(), "1".into()), ("B".into(), "2".into())]
     );
     assert_eq!(request.stdin.0, b"hi");
+    placed.sandbox.exit(placed.sandbox.started(0).await, exit_code(0));
+
+    let turn = world.submit(placed.session, "alone").await;
+    placed.sandbox.started(1).await;
+    let request = placed.sandbox.request(turn);
+    assert_eq!(
+        (request.cwd.as_str(), request.timeout_ms),
+        ("/workspace", 3_600_000)
+    );
+    assert!(request.env.is_empty() && request.stdin.0.is_empty());
 }
 
 // inv: INV-S4
@@ -155,7 +165,8 @@ async fn a_running_turn_is_canceled_by_its_runtime_and_its_exit_settles_it() {
     let turn = world.submit(placed.session, "sleep").await;
     placed.sandbox.started(0).await;
     assert_eq!(world.cancel(placed.session, turn).await["state"], "running");
-    placed.sandbox.canceled(turn).await;
+    let asked = placed.sandbox.canceled(turn).await;
+    assert_eq!(asked.grace_ms, 10_000, "from SIGTERM to SIGKILL");
     world.cancel(placed.session, turn).await;
     placed.sandbox.exit(turn, canceled());
     let ended = world.until_turn(placed.session, turn, "canceled").await;

@@ -11,7 +11,7 @@ use oac_link::{
     IntroduceError, LinkEnd, Refusal, Socket,
     service::{ErrorAnswer, Status, codes},
 };
-use oac_model::{BootId, ComputePhase, Digest, InstanceId, OperationId, StoreId};
+use oac_model::{AllocationState, BootId, ComputePhase, Digest, InstanceId, OperationId, StoreId};
 use oac_store::{CheckpointRow, ComputeRow, NewOperation, OperationKind};
 use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinSet};
@@ -135,6 +135,15 @@ async fn set_phase(world: &World, placed: &Placed, phase: ComputePhase) {
     tx.commit().await.unwrap();
 }
 
+async fn set_state(world: &World, placed: &Placed, state: AllocationState) {
+    let tx = world.core.core().begin().await.unwrap();
+    tx.lock_session(placed.session).await.unwrap();
+    let mut row = tx.lock_allocation(placed.allocation).await.unwrap().unwrap();
+    row.state = state;
+    tx.save_allocation(&mut row).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
 /// The source, and a target restored from its checkpoint.
 async fn restored(world: &World, placed: &Placed) -> OperationId {
     let suspend = OperationId::random();
@@ -243,6 +252,29 @@ async fn a_restored_sandbox_gets_one_status_call_and_nothing_else_until_its_chec
     }
     let tx = world.core.core().begin().await.unwrap();
     assert!(tx.reject_intent(kill).await.unwrap());
+}
+
+/// The admission behind it fails at first: its answer serves the next try too.
+// inv: INV-S21
+#[tokio::test]
+async fn a_restored_sandbox_is_asked_for_its_status_once_however_often_its_admission_is_tried() {
+    let world = World::start().await;
+    let placed = resting(&world, ComputePhase::Waking).await;
+    let checkpoint = restored(&world, &placed).await;
+    let witness = Witness::link(&world, &placed).await.unwrap();
+    witness.until_asked(&world, "GET /v1/status").await;
+    set_state(&world, &placed, AllocationState::Creating).await;
+    witness.answer_status();
+    // By then the first try has failed.
+    for _ in 0..20 {
+        world.session(placed.session).await;
+    }
+    assert!(!is_consumed(&world, checkpoint).await);
+    set_state(&world, &placed, AllocationState::Running).await;
+    witness.until_asked(&world, "PUT /v1/turns/").await;
+    let statuses = witness.asked();
+    let statuses = statuses.iter().filter(|(name, _)| name == "GET /v1/status");
+    assert_eq!(statuses.count(), 1);
 }
 
 // inv: INV-S21

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use oac_core::placement;
+use oac_core::{
+    allocations::{self, Cause},
+    placement,
+};
 use oac_model::{AllocationId, AllocationState, ProjectId, SessionId, TurnId};
 use oac_store::AllocationRow;
 use oac_testkit::{
@@ -71,6 +74,40 @@ impl World {
             allocation: row.id,
             sandbox: Sandbox::new(credential, resource(&row)),
         }
+    }
+
+    /// Gives the node other labels, of which Core hears with its next connection.
+    #[allow(dead_code, reason = "the tests of Turns need no labels")]
+    pub async fn label_node(&mut self, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        self.node.kill().await;
+        let tx = self.core.core().begin().await.unwrap();
+        tx.set_node_labels(self.node.id(), &labels.collect())
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        self.node.connect(&self.core).await;
+    }
+
+    /// The sandbox is given up as lost; waits until nothing of it is left.
+    #[allow(
+        dead_code,
+        reason = "the tests of Turns give sandboxes up for other causes too"
+    )]
+    pub async fn lose_sandbox(&self, placed: &Placed) {
+        let tx = self.core.core().begin().await.unwrap();
+        tx.lock_session(placed.session).await.unwrap();
+        allocations::begin_cleanup(&tx, placed.allocation, Cause::ComputeLost)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        self.core.core().pokes.allocations.notify_one();
+        self.eventually("no sandbox", async || {
+            self.session(placed.session).await["placement"]
+                .is_null()
+                .then_some(())
+        })
+        .await;
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -130,6 +130,33 @@ async fn unacknowledged_output_stops_the_process_and_is_never_dropped() {
     assert!(kept < 10 * MIB, "{kept}");
 }
 
+/// The log is several files here, and each acknowledgement ends inside one.
+// inv: INV-S6
+#[tokio::test]
+async fn an_acknowledgement_takes_nothing_that_lies_behind_it() {
+    let (_sandbox, client) = Sandbox::linked().await;
+    let lines = 768 * 1024; // 12 MiB
+    let turn = begin(&client, shell(&numbered(lines))).await;
+    until("it has ended", async || {
+        client.turn(turn).await.unwrap().unwrap().exit.0.is_some()
+    })
+    .await;
+    let all = expected(lines);
+    for offset in [1, 3 * MIB, 5 * MIB + 7, 6 * MIB, 9 * MIB + 1, 12 * MIB - 1] {
+        let ack = Ack {
+            offset,
+            is_final: false,
+        };
+        assert!(client.ack(turn, ack).await.unwrap());
+        let mut output = client.output(turn, offset).await.unwrap();
+        let mut told = Told::default();
+        while let Some(item) = output.next().await.unwrap() {
+            told.push(item);
+        }
+        assert!(told.all == all[offset as usize..], "from {offset}");
+    }
+}
+
 fn is_asleep(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") S "))
 }
