@@ -20,4 +20,4 @@ mod provider;
 mod sweep;
 
 pub use config::{ConfigError, DockerConfig};
-pub use provider::{Clock, DockerProvider, DockerSetup, EngineIdError, SetupError, declarations, engine_id};
+pub use provider::{Clock, DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id, registered};

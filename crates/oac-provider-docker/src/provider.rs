@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
-use oac_model::{BootId, Digest, Generation, InstallationId, NetworkAccess, Reference, Specification};
+use oac_model::{BootId, Digest, Generation, InstallationId, ProviderKind, Reference, Specification};
 use oac_provider::{
     Cause, CreateFailure, Declarations, Failure, HostIdentity, Lanes, NoAnswer, ProbeError, Provider,
-    Receipt, ReceiptError, ReceiptStore, Support, SweepReport,
+    Receipt, ReceiptError, ReceiptStore, Registered, RegistrationError, SweepReport,
 };
-use oac_wire::shapes::{Bootstrap, Command, CommandResult, Info, Observation, Operation, Sample};
+use oac_wire::shapes::{Bootstrap, Command, CommandResult, Info, Observation, Sample};
 use parking_lot::Mutex;
 
 use crate::{
@@ -22,7 +22,10 @@ use crate::{
 /// The monotonic clock; a test supplies its own.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
-const NO_CHECKPOINTS: Support = Support::Unsupported("docker_does_not_support_checkpoints");
+/// The registration of this backend: what it declares, and the report of the suite that its tests run.
+pub fn registered() -> Result<Registered, RegistrationError> {
+    Registered::new(ProviderKind::Docker, include_str!("../conformance.txt"))
+}
 
 /// Everything a Docker provider is built from.
 pub struct DockerSetup {
@@ -53,13 +56,13 @@ pub enum SetupError {
     Specification,
     #[error("the receipts cannot be opened")]
     Receipts(#[from] ReceiptError),
-    #[error("the declarations are incomplete")]
-    Declarations(#[from] oac_provider::DeclarationError),
+    #[error("the Docker backend is not registered")]
+    Registration(#[from] RegistrationError),
 }
 
 /// The Docker backend of one generation.
 pub struct DockerProvider {
-    declarations: Declarations,
+    registered: Registered,
     lanes: Arc<Lanes>,
     pub(crate) inner: Arc<Inner>,
 }
@@ -117,7 +120,7 @@ impl DockerProvider {
         let seccomp = setup.config.check(artifacts)?;
         let engine = Engine::new(setup.config.socket()?, setup.clock);
         Ok(Arc::new(Self {
-            declarations: declarations()?,
+            registered: registered()?,
             lanes: Arc::default(),
             inner: Arc::new(Inner {
                 engine,
@@ -139,25 +142,6 @@ impl DockerProvider {
     pub(crate) fn lanes(&self) -> &Arc<Lanes> {
         &self.lanes
     }
-}
-
-/// What Docker does and does not (providers.md section 3).
-pub fn declarations() -> Result<Declarations, oac_provider::DeclarationError> {
-    use Operation::*;
-    let supported = [Create, Info, Renew, Kill, Command, Observe].map(|o| (o, Support::Supported));
-    let unsupported = [
-        Initial,
-        NewCompute,
-        Compute,
-        KillCompute,
-        ResumeCompute,
-        CommandCompute,
-        Suspend,
-        Resume,
-        DeleteRetained,
-    ]
-    .map(|o| (o, NO_CHECKPOINTS));
-    Declarations::new(&[&supported[..], &unsupported].concat(), &[NetworkAccess::Public])
 }
 
 /// An operation that has entered: it has its receipt, one session, and knows whether this is the receipt's host.
@@ -331,7 +315,7 @@ fn late(error: NoAnswer) -> Failure {
 #[async_trait::async_trait]
 impl Provider for DockerProvider {
     fn declarations(&self) -> &Declarations {
-        &self.declarations
+        self.registered.declarations()
     }
 
     async fn probe(&self, by: Instant) -> Result<(), ProbeError> {

@@ -99,11 +99,24 @@ pub enum Support {
     Unsupported(&'static str),
 }
 
-/// Every operation exactly once, and the network access values the backend enforces.
-#[derive(Debug, Clone)]
+/// Who carries out native work. It decides what may still happen when the caller is gone, and with it which claims of
+/// providers.md sections 4 to 8 a backend has to meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NativeWork {
+    /// An engine of the host: a call may outlive the node that made it, and an ended compute may be started again.
+    Engine,
+    /// A helper process of the node that holds the allocation's lock for as long as it works.
+    Helper,
+    /// A service elsewhere: without host and boot, and a create once sent may take effect at any time.
+    Service,
+}
+
+/// Every operation exactly once, the network access values the backend enforces, and who does its native work.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declarations {
     operations: [Support; Operation::ALL.len()],
     network_access: Vec<NetworkAccess>,
+    native_work: NativeWork,
 }
 
 /// Declarations that miss, repeat or misname something (INV-V2).
@@ -122,6 +135,7 @@ impl Declarations {
     pub fn new(
         operations: &[(Operation, Support)],
         network_access: &[NetworkAccess],
+        native_work: NativeWork,
     ) -> Result<Self, DeclarationError> {
         let mut seen = [None; Operation::ALL.len()];
         for (operation, support) in operations {
@@ -145,6 +159,7 @@ impl Declarations {
         Ok(Self {
             operations: complete,
             network_access: network_access.to_vec(),
+            native_work,
         })
     }
 
@@ -162,6 +177,10 @@ impl Declarations {
 
     pub fn enforces(&self, access: NetworkAccess) -> bool {
         self.network_access.contains(&access)
+    }
+
+    pub fn native_work(&self) -> NativeWork {
+        self.native_work
     }
 }
 

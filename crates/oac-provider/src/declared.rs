@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use oac_model::{NetworkAccess, ProviderKind};
 use oac_wire::shapes::Operation;
 
-use crate::{Declarations, Support};
+use crate::{Declarations, NativeWork, Support};
 
 /// Why Docker refuses every operation on checkpoints (providers.md section 3).
 pub const DOCKER_REASON: &str = "docker_does_not_support_checkpoints";
@@ -14,7 +14,11 @@ pub const DOCKER_REASON: &str = "docker_does_not_support_checkpoints";
 pub const E2B_REASON: &str = "e2b_does_not_support_checkpoints";
 
 /// The table of providers.md section 3; `no_checkpoints` is the reason of a backend that makes none.
-fn declare(no_checkpoints: Option<&'static str>, network_access: &[NetworkAccess]) -> Option<Declarations> {
+fn declare(
+    no_checkpoints: Option<&'static str>,
+    network_access: &[NetworkAccess],
+    native_work: NativeWork,
+) -> Option<Declarations> {
     let operations: Vec<_> = Operation::ALL
         .iter()
         .map(|operation| match (operation, no_checkpoints) {
@@ -31,7 +35,7 @@ fn declare(no_checkpoints: Option<&'static str>, network_access: &[NetworkAccess
             (_, Some(reason)) => (*operation, Support::Unsupported(reason)),
         })
         .collect();
-    Declarations::new(&operations, network_access).ok()
+    Declarations::new(&operations, network_access, native_work).ok()
 }
 
 const EVERY_ACCESS: &[NetworkAccess] = &[
@@ -41,9 +45,11 @@ const EVERY_ACCESS: &[NetworkAccess] = &[
 ];
 
 static DOCKER: LazyLock<Option<Declarations>> =
-    LazyLock::new(|| declare(Some(DOCKER_REASON), &[NetworkAccess::Public]));
-static MICROSANDBOX: LazyLock<Option<Declarations>> = LazyLock::new(|| declare(None, EVERY_ACCESS));
-static E2B: LazyLock<Option<Declarations>> = LazyLock::new(|| declare(Some(E2B_REASON), EVERY_ACCESS));
+    LazyLock::new(|| declare(Some(DOCKER_REASON), &[NetworkAccess::Public], NativeWork::Engine));
+static MICROSANDBOX: LazyLock<Option<Declarations>> =
+    LazyLock::new(|| declare(None, EVERY_ACCESS, NativeWork::Helper));
+static E2B: LazyLock<Option<Declarations>> =
+    LazyLock::new(|| declare(Some(E2B_REASON), EVERY_ACCESS, NativeWork::Service));
 
 /// The declarations of a backend.
 pub fn declarations_of(provider: ProviderKind) -> Option<&'static Declarations> {

@@ -4,8 +4,11 @@
 //! A reference and an operation go in; a typed result, or a failure that says what it proves, comes out. This crate
 //! knows no backend and makes no native call.
 
+pub mod conformance;
 mod contract;
 mod declared;
+#[cfg(feature = "suite")]
+pub mod fake;
 mod host;
 mod lane;
 mod receipt;
@@ -14,6 +17,7 @@ mod record;
 #[cfg(feature = "suite")]
 pub mod suite;
 
+pub use conformance::{Registered, RegistrationError};
 pub use contract::*;
 pub use declared::{DOCKER_REASON, E2B_REASON, declarations_of};
 pub use host::{HostIdentity, MachineIdentity, host_id_of};

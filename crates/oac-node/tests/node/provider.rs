@@ -100,7 +100,8 @@ pub(crate) fn scripted_with(supported: &[Operation]) -> (Arc<Scripted>, Calls) {
         .collect();
     let (calls, called) = mpsc::channel(64);
     let provider = Scripted {
-        declarations: Declarations::new(&all, &[NetworkAccess::Public]).unwrap(),
+        declarations: Declarations::new(&all, &[NetworkAccess::Public], oac_provider::NativeWork::Engine)
+            .unwrap(),
         calls,
         probe: Mutex::new(Ok(())),
         probes: AtomicUsize::new(0),

@@ -7,28 +7,14 @@ use oac_provider::{
     Failure,
     suite::{Lost, World},
 };
-use parking_lot::Mutex;
 
 use crate::{
-    tap::{Fault, Matches},
+    tap::{Fault, nth},
     world::DockerWorld,
 };
 
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
-}
-
-/// The `n`th call (or effect alone), from the moment this is armed.
-fn nth(n: usize, effects_alone: bool) -> Matches {
-    let left = Mutex::new(n);
-    Box::new(move |method, path| {
-        if path == "/info" || path == "/_ping" || (effects_alone && method == Method::GET) {
-            return false;
-        }
-        let mut left = left.lock();
-        *left = left.wrapping_sub(1);
-        *left == usize::MAX
-    })
 }
 
 /// Which engine a walk runs on. The real one is walked by effects alone, to spare time.

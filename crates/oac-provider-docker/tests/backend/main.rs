@@ -6,14 +6,13 @@
 // Tests drive the servers they talk to.
 #![allow(clippy::disallowed_methods)]
 
+mod conformance;
 mod create_kill_points;
-mod docker_conformance;
 mod docker_sandbox;
 mod http;
 mod image;
 mod probe;
 mod scripted;
-mod scripted_conformance;
 mod scripted_engine;
 mod seccomp;
 mod tap;

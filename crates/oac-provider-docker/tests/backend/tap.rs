@@ -7,7 +7,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use oac_provider::suite::{Lost, Step};
+use oac_provider::suite::{CallFault, Lost, Step};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -27,6 +27,37 @@ pub(crate) enum Fault {
     Falsify(fn(&mut Value)),
     /// Answered so without the engine.
     Pretend(StatusCode),
+    /// The engine's answer is changed on its way back.
+    Belie(Vec<fn(&mut Value)>),
+    /// The engine acts, and its answer is no HTTP body of its kind.
+    Garble,
+    /// From this call on nothing listens any more, until `clear`.
+    Vanish,
+}
+
+impl From<CallFault> for Fault {
+    fn from(fault: CallFault) -> Self {
+        match fault {
+            CallFault::Refused => Self::Refuse(500),
+            CallFault::Lost(lost) => Self::Lose(lost),
+            CallFault::Malformed => Self::Garble,
+            CallFault::Late => Self::Hold,
+            CallFault::Unreachable => Self::Vanish,
+        }
+    }
+}
+
+/// The `n`th call (or effect alone), from the moment this is made.
+pub(crate) fn nth(n: usize, effects_alone: bool) -> Matches {
+    let left = Mutex::new(n);
+    Box::new(move |method, path| {
+        if is_greeting(path) || (effects_alone && method == Method::GET) {
+            return false;
+        }
+        let mut left = left.lock();
+        *left = left.wrapping_sub(1);
+        *left == usize::MAX
+    })
 }
 
 /// Which calls a rule meets.
@@ -41,8 +72,11 @@ struct Rule {
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
+    /// Those that reached the engine, as their method and path.
+    passed: Vec<(Method, String)>,
     rules: Vec<Rule>,
     delayed: Vec<Request<Full<Bytes>>>,
+    vanished: bool,
 }
 
 #[derive(Clone)]
@@ -63,7 +97,22 @@ pub(crate) fn is_step(step: Step) -> Matches {
         Step::Start => path.starts_with("/containers/") && path.ends_with("/start"),
         Step::Remove => method == Method::DELETE,
         Step::Attach => path.starts_with("/exec/") && path.ends_with("/start"),
+        Step::Observe => path.ends_with("/stats"),
+        Step::Inventory => is_listing()(method, path),
+        Step::Pause
+        | Step::Thaw
+        | Step::Capture
+        | Step::Publish
+        | Step::Verify
+        | Step::Stop
+        | Step::Restore
+        | Step::DeleteCheckpoint => false,
     })
+}
+
+/// Whether a call is one that only reads the engine's identity.
+fn is_greeting(path: &str) -> bool {
+    path == "/info" || path == "/_ping"
 }
 
 impl Tap {
@@ -90,6 +139,29 @@ impl Tap {
         self.state.lock().calls.clone()
     }
 
+    /// How many calls of this step reached the engine.
+    pub(crate) fn passed(&self, step: Step) -> usize {
+        let matches = is_step(step);
+        let state = self.state.lock();
+        state
+            .passed
+            .iter()
+            .filter(|(method, path)| matches(method, path))
+            .count()
+    }
+
+    pub(crate) fn effects(&self) -> usize {
+        self.calls()
+            .iter()
+            .filter(|call| !call.starts_with("GET "))
+            .count()
+    }
+
+    /// The call of this number from now, or the effect of this number.
+    pub(crate) fn at(&self, n: usize, effects_alone: bool, fault: Fault) {
+        self.once(nth(n, effects_alone), fault);
+    }
+
     pub(crate) fn once(&self, matches: Matches, fault: Fault) {
         self.add(matches, fault, true);
     }
@@ -99,11 +171,25 @@ impl Tap {
     }
 
     fn add(&self, matches: Matches, fault: Fault, once: bool) {
+        if matches!(fault, Fault::Hold) {
+            self.held.send_replace(true);
+            self.reached.send_replace(false);
+        }
         self.state.lock().rules.push(Rule { matches, fault, once });
     }
 
     pub(crate) fn clear(&self) {
-        self.state.lock().rules.clear();
+        let mut state = self.state.lock();
+        state.rules.clear();
+        if std::mem::take(&mut state.vanished) {
+            std::fs::rename(self.away(), &self.socket).unwrap();
+        }
+        drop(state);
+        self.release();
+    }
+
+    fn away(&self) -> PathBuf {
+        self.socket.with_extension("away")
     }
 
     /// Ends all connections, as an engine that restarts does.
@@ -144,7 +230,7 @@ impl Tap {
 
     fn meet(&self, method: &Method, path: &str) -> Option<Fault> {
         let mut state = self.state.lock();
-        if path != "/info" && path != "/_ping" {
+        if !is_greeting(path) {
             state.calls.push(format!("{method} {path}"));
         }
         let index = state.rules.iter().position(|r| (r.matches)(method, path))?;
@@ -167,6 +253,13 @@ impl Tap {
         let lost = || io::Error::other("lost");
         match &fault {
             Some(Fault::Lose(Lost::Before)) => return Err(lost()),
+            Some(Fault::Vanish) => {
+                // Whoever connects now is refused.
+                self.state.lock().vanished = true;
+                std::fs::rename(&self.socket, self.away()).unwrap();
+                self.connections.as_ref().unwrap().send_replace(());
+                return Err(lost());
+            }
             Some(Fault::Refuse(status)) => return Ok(refuse(*status, "refused by the test")),
             Some(Fault::Pretend(status)) => return Ok(answer(status.as_u16(), Value::Null)),
             Some(Fault::Falsify(change)) => {
@@ -180,6 +273,7 @@ impl Tap {
             }
             _ => {}
         }
+        self.state.lock().passed.push((head.method.clone(), path));
         let mut forward = Request::builder().method(head.method).uri(head.uri);
         for (name, value) in &head.headers {
             if name != header::CONTENT_LENGTH && name != header::TRANSFER_ENCODING {
@@ -202,7 +296,7 @@ impl Tap {
                 let (mut client, mut engine) = (TokioIo::new(client), TokioIo::new(engine));
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut engine).await;
             });
-            if matches!(fault, Some(Fault::Lose(Lost::After))) {
+            if matches!(fault, Some(Fault::Lose(Lost::After) | Fault::Garble)) {
                 return Err(lost());
             }
             return Ok(http::Response::builder()
@@ -213,9 +307,16 @@ impl Tap {
                 .unwrap());
         }
         let (head, body) = response.into_parts();
-        let body = collect(body).await;
-        if matches!(fault, Some(Fault::Lose(Lost::After))) {
-            return Err(lost());
+        let mut body = collect(body).await;
+        match fault {
+            Some(Fault::Lose(Lost::After)) => return Err(lost()),
+            Some(Fault::Garble) => body = Bytes::from_static(b"{\"Id\": 7"),
+            Some(Fault::Belie(changes)) => {
+                let mut value = serde_json::from_slice(&body).unwrap();
+                changes.iter().for_each(|change| change(&mut value));
+                body = value.to_string().into();
+            }
+            _ => {}
         }
         let mut back = http::Response::builder().status(status);
         for (name, value) in &head.headers {

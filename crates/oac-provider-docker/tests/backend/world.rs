@@ -9,12 +9,14 @@ use std::{
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use oac_model::{
-    Artifacts, BootId, Digest, Generation, ImageDigest, InstallationId, NetworkAccess, ProviderKind,
-    Reference, Resources, RuntimeRelease, Secret, SessionId, SourceCommit, Specification,
+    Artifacts, BootId,
+    DiagnosticCode::{self, *},
+    Digest, Generation, ImageDigest, InstallationId, NetworkAccess, ProviderKind, Reference, Resources,
+    RuntimeRelease, Secret, SessionId, SourceCommit, Specification,
 };
 use oac_provider::{
-    HostIdentity, Provider, host_id_of,
-    suite::{Arrange, World},
+    Declarations, HostIdentity, Provider, Receipt, ReceiptStore, host_id_of,
+    suite::{Arrange, Step, World},
 };
 use oac_provider_docker::{Clock, DockerConfig, DockerProvider, DockerSetup, engine_id};
 use oac_wire::shapes::{Bootstrap, Link, LinkResource, LinkResourceKind};
@@ -27,6 +29,42 @@ use crate::{
     scripted_engine::ScriptedEngine,
     tap::{Fault, Tap, is_listing, is_step},
 };
+
+/// How a check of the probe is made to fail.
+enum Breach {
+    /// The engine says this of itself.
+    System(fn(&mut Value)),
+    /// It answers so to calls of paths that begin with this.
+    Answer(&'static str, u16),
+}
+
+/// The probe's checks in their order (providers.md section 6): the engine answers, as that of the recorded host; it limits
+/// memory and CPUs; it has memory, and enough CPUs; it has the image, and the network.
+const CHECKS: [(DiagnosticCode, Breach); 8] = [
+    (ProviderUnavailable, Breach::Answer("/_ping", 500)),
+    (
+        ProviderUnavailable,
+        Breach::System(|info| info["ID"] = "OTHER".into()),
+    ),
+    (
+        HostUnsupported,
+        Breach::System(|info| info["MemoryLimit"] = false.into()),
+    ),
+    (
+        HostUnsupported,
+        Breach::System(|info| info["CpuCfsQuota"] = false.into()),
+    ),
+    (
+        ProviderUnavailable,
+        Breach::System(|info| info["MemTotal"] = 0.into()),
+    ),
+    (
+        CapacityInsufficient,
+        Breach::System(|info| info["NCPU"] = 0.into()),
+    ),
+    (RuntimeImageUnavailable, Breach::Answer("/images/", 404)),
+    (ProviderUnavailable, Breach::Answer("/networks/", 404)),
+];
 
 const HERE: &str = "0123456789abcdef0123456789abcdef";
 const ELSEWHERE: &str = "ffffffffffffffffffffffffffffffff";
@@ -117,7 +155,6 @@ impl DockerWorld {
         network: String,
     ) -> Self {
         let tap = Tap::new(directory.path().join("tap.sock"), engine.clone());
-        std::fs::create_dir(directory.path().join("receipts")).unwrap();
         let by = Instant::now() + Duration::from_secs(30);
         let anchor = engine_id(&format!("unix://{}", tap.socket.display()), by)
             .await
@@ -365,7 +402,7 @@ impl World for DockerWorld {
         }
     }
 
-    async fn arrange(&self, what: Arrange) -> bool {
+    async fn arrange(&self, what: Arrange) {
         match what {
             Arrange::ForeignHolder(r) => self.plain_container(&self.name(&r), json!({"a": "b"}), &[]).await,
             Arrange::ForeignPart(r) => self.foreign_part(&r).await,
@@ -376,14 +413,11 @@ impl World for DockerWorld {
                 self.plain_volume(&format!("{}-home", self.name(&r)), labels)
                     .await;
             }
-            Arrange::WrongNextCreate => self.tap.once(
-                is_step(oac_provider::suite::Step::Create),
+            Arrange::Spoil(step) => self.tap.once(
+                is_step(step),
                 Fault::Falsify(|body| body["HostConfig"]["NanoCpus"] = 500_000_000.into()),
             ),
-            Arrange::RejectNextCreate => {
-                self.tap
-                    .once(is_step(oac_provider::suite::Step::Create), Fault::Refuse(500));
-            }
+            Arrange::Reject(step) => self.tap.once(is_step(step), Fault::Refuse(500)),
             Arrange::Lose(step, lost) => self.tap.once(is_step(step), Fault::Lose(lost)),
             Arrange::Hold(step) => self.tap.once(is_step(step), Fault::Hold),
             Arrange::AwaitHeld => self.tap.await_held().await,
@@ -395,10 +429,9 @@ impl World for DockerWorld {
                 assert_eq!(answers.len(), 1);
             }
             Arrange::FailInventory(true) => self.tap.always(is_listing(), Fault::Refuse(500)),
-            Arrange::KeepOnRemoval(true) => self.tap.always(
-                is_step(oac_provider::suite::Step::Remove),
-                Fault::Pretend(StatusCode::NO_CONTENT),
-            ),
+            Arrange::KeepOnRemoval(true) => self
+                .tap
+                .always(is_step(Step::Remove), Fault::Pretend(StatusCode::NO_CONTENT)),
             Arrange::FailInventory(false) | Arrange::KeepOnRemoval(false) => self.tap.clear(),
             Arrange::RemoveCompute(r) => {
                 let path = format!("/containers/{}?force=true", self.name(&r));
@@ -426,12 +459,67 @@ impl World for DockerWorld {
             }
             Arrange::OtherHost(other) => *self.host.machine.lock() = if other { ELSEWHERE } else { HERE },
             Arrange::RestartNode => self.restart_node(),
+            Arrange::FaultAt(n, fault) => self.tap.at(n, false, fault.into()),
+            Arrange::FaultAtEffect(n, fault) => self.tap.at(n, true, fault.into()),
+            Arrange::Calm => self.tap.clear(),
+            Arrange::AwaitWork(r) => self.provider().idle(&r).await,
+            Arrange::FailChecks(first) => {
+                let mut of_system = Vec::new();
+                for (_, breach) in &CHECKS[first..] {
+                    match *breach {
+                        Breach::System(change) => of_system.push(change),
+                        Breach::Answer(begins, status) => {
+                            let called = move |_: &Method, path: &str| path.starts_with(begins);
+                            self.tap.always(Box::new(called), Fault::Refuse(status));
+                        }
+                    }
+                }
+                let system = |_: &Method, path: &str| path == "/info";
+                self.tap.always(Box::new(system), Fault::Belie(of_system));
+                // The next call greets the engine anew.
+                self.tap.cut().await;
+            }
+            other => panic!("Docker is never asked for {other:?}"),
         }
-        true
+    }
+
+    fn declared(&self) -> Declarations {
+        oac_provider_docker::registered().unwrap().declarations().clone()
     }
 
     fn calls(&self) -> usize {
         self.tap.calls().len()
+    }
+
+    fn effects(&self) -> usize {
+        self.tap.effects()
+    }
+
+    fn made(&self, step: Step) -> usize {
+        self.tap.passed(step)
+    }
+
+    fn receipt(&self, r: &Reference) -> Option<Receipt> {
+        let receipts = ReceiptStore::open(&self.directory.path().join("receipts")).unwrap();
+        receipts.read(r).unwrap()
+    }
+
+    async fn live(&self, r: &Reference) -> Vec<String> {
+        let path = format!("/containers/{}/json", self.name(r));
+        let (_, container) = self.engine_call(Method::GET, &path, None).await;
+        let status = container["State"]["Status"].as_str();
+        let live = status.filter(|status| !["exited", "dead"].contains(status));
+        live.map(|_| self.name(r)).into_iter().collect()
+    }
+
+    async fn policy(&self, r: &Reference) -> String {
+        let path = format!("/containers/{}/json", self.name(r));
+        let (_, container) = self.engine_call(Method::GET, &path, None).await;
+        container["HostConfig"]["NetworkMode"].to_string()
+    }
+
+    fn checks(&self) -> Vec<DiagnosticCode> {
+        CHECKS.iter().map(|(code, ..)| *code).collect()
     }
 
     async fn present(&self, r: &Reference) -> Vec<String> {
@@ -470,8 +558,8 @@ impl World for DockerWorld {
         image::TOOL.into()
     }
 
-    fn observed_as(&self) -> Option<InstallationId> {
-        Some(self.installation)
+    fn observed_as(&self) -> InstallationId {
+        self.installation
     }
 }
 

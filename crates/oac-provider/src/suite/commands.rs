@@ -5,8 +5,7 @@
 
 use oac_wire::shapes::{Command, Observation, ObservationMode, ObservedInstance};
 
-use super::{Arrange, Lost, Outcome, Step, World, code, later, soon};
-use crate::arrange;
+use super::{Arrange, Lost, Step, World, code, later, soon};
 
 const MIB: usize = 1024 * 1024;
 
@@ -20,7 +19,7 @@ fn command(world: &dyn World, args: &[&str], directory: &str, stdin: Option<Vec<
     }
 }
 
-pub(super) async fn output_is_exact(world: &dyn World) -> Outcome {
+pub(super) async fn output_is_exact(world: &dyn World) {
     let provider = world.provider();
     let bootstrap = world.bootstrap();
     let r = bootstrap.reference;
@@ -40,10 +39,9 @@ pub(super) async fn output_is_exact(world: &dyn World) -> Outcome {
         (0, 0),
         "stdin is empty where none is given"
     );
-    Outcome::Proven
 }
 
-pub(super) async fn excess_output_is_drained(world: &dyn World) -> Outcome {
+pub(super) async fn excess_output_is_drained(world: &dyn World) {
     let provider = world.provider();
     let bootstrap = world.bootstrap();
     provider.create(&bootstrap, later()).await.unwrap();
@@ -59,10 +57,9 @@ pub(super) async fn excess_output_is_drained(world: &dyn World) -> Outcome {
     let result = run(MIB).await;
     assert_eq!((result.stdout.0.len(), result.stderr.0.len()), (MIB, MIB));
     assert!(!result.stdout_truncated && !result.stderr_truncated);
-    Outcome::Proven
 }
 
-pub(super) async fn late_or_broken_is_unconfirmed(world: &dyn World) -> Outcome {
+pub(super) async fn late_or_broken_is_unconfirmed(world: &dyn World) {
     let provider = world.provider();
     let bootstrap = world.bootstrap();
     let r = bootstrap.reference;
@@ -73,7 +70,7 @@ pub(super) async fn late_or_broken_is_unconfirmed(world: &dyn World) -> Outcome 
         "command_unconfirmed"
     );
     for lost in [Lost::Before, Lost::After] {
-        arrange!(world, Arrange::Lose(Step::Attach, lost));
+        world.arrange(Arrange::Lose(Step::Attach, lost)).await;
         let c = command(world, &["echo-exit", "0"], "", None);
         assert_eq!(
             code(provider.command(&r, &c, later()).await),
@@ -83,17 +80,14 @@ pub(super) async fn late_or_broken_is_unconfirmed(world: &dyn World) -> Outcome 
     // A hanging command does not keep the allocation from being killed.
     provider.kill(&r, later()).await.unwrap();
     assert!(world.present(&r).await.is_empty());
-    Outcome::Proven
 }
 
-pub(super) async fn observe_has_units_and_bounds(world: &dyn World) -> Outcome {
+pub(super) async fn observe_has_units_and_bounds(world: &dyn World) {
     let provider = world.provider();
     let bootstrap = world.bootstrap();
     let r = bootstrap.reference;
     provider.create(&bootstrap, later()).await.unwrap();
-    let Some(key) = world.observed_as() else {
-        return Outcome::NotArranged("provider_key");
-    };
+    let key = world.observed_as();
     let observation = |provider_key| Observation {
         mode: ObservationMode::Managed,
         session_id: bootstrap.session_id,
@@ -120,10 +114,9 @@ pub(super) async fn observe_has_units_and_bounds(world: &dyn World) -> Outcome {
     assert_eq!(code(provider.observe(&r, &foreign, later()).await), "ownership");
     assert_eq!(world.calls(), calls);
 
-    arrange!(world, Arrange::EndCompute(r));
+    world.arrange(Arrange::EndCompute(r)).await;
     assert_eq!(
         code(provider.observe(&r, &observation(key), later()).await),
         "runtime_not_running"
     );
-    Outcome::Proven
 }

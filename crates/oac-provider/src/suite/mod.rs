@@ -1,13 +1,21 @@
-//! The conformance suite of providers.md section 5: one list of cases that every backend runs, against a scripted
-//! native backend and against the real one.
+//! The conformance suite of providers.md section 5: one table of cases that every backend runs, against a scripted native
+//! side and against the real one.
 //!
 //! A case knows the contract alone. What it needs done to the native side (something removed, a call lost, the host
-//! rebooted) it asks of the backend's [`World`] as an [`Arrange`]. A world that cannot arrange something says so, and
-//! the case reports [`Outcome::NotArranged`]; the backend's tests list which cases may do that.
+//! rebooted) it asks of the backend's [`World`] as an [`Arrange`]. Which cases a backend has to meet follows from its
+//! declarations alone ([`Needs`]). A crate makes its tests from the table with [`conformance!`](crate::conformance!), and
+//! registers with its [`report`](crate::conformance::report).
+//!
+//! The table proves itself on the scripted fake (`crate::fake`): every case passes there, and for every case there is a
+//! fake with one defect that it catches.
 
 mod cases;
+mod checkpoints;
 mod commands;
+mod faults;
 mod lifecycle;
+mod outcomes;
+mod restores;
 
 use std::{
     sync::Arc,
@@ -15,16 +23,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use oac_model::Reference;
+use oac_model::{DiagnosticCode, InstallationId, Reference};
 use oac_wire::shapes::{Bootstrap, Info};
 
-use crate::{Failure, Provider};
+use cases::RUNS;
 
-pub use cases::{CASES, Case};
+use crate::{
+    Declarations, Failure, Phase, Provider, Receipt,
+    conformance::{Needs, cases as table},
+};
 
 /// A step of the native side of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
+    /// Reads what there is of a reference.
+    Inventory,
     /// The first native effect of create.
     FirstEffect,
     /// The native create of the compute.
@@ -32,10 +45,29 @@ pub enum Step {
     /// What delivers the bootstrap.
     Bootstrap,
     Start,
-    /// The first removal of kill.
+    /// One removal of kill.
     Remove,
     /// The attach to a command.
     Attach,
+    /// One reading of telemetry.
+    Observe,
+    Pause,
+    Thaw,
+    Capture,
+    Publish,
+    /// Reads a published checkpoint's files and hashes them.
+    Verify,
+    /// Ends the captured source.
+    Stop,
+    Restore,
+    DeleteCheckpoint,
+}
+
+impl Step {
+    /// Whether it changes anything.
+    pub fn is_effect(self) -> bool {
+        !matches!(self, Self::Inventory | Self::Observe | Self::Verify)
+    }
 }
 
 /// What a lost call left behind.
@@ -47,6 +79,58 @@ pub enum Lost {
     After,
 }
 
+/// What becomes of one native call, whichever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFault {
+    /// The backend answers that it failed, and did nothing.
+    Refused,
+    Lost(Lost),
+    /// The backend acts, and what it answers cannot be read.
+    Malformed,
+    /// It waits until `Release`, past the caller's deadline; then it has its effect.
+    Late,
+    /// From this call until `Calm` the backend cannot be reached.
+    Unreachable,
+}
+
+impl CallFault {
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::Lost(Lost::Before),
+        Self::Lost(Lost::After),
+        Self::Malformed,
+        Self::Late,
+        Self::Unreachable,
+    ];
+}
+
+/// What is wrong with a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    Manifest,
+    Size,
+    Digest,
+    Class,
+    Specification,
+}
+
+impl Damage {
+    pub const ALL: [Self; 5] = [
+        Self::Manifest,
+        Self::Size,
+        Self::Digest,
+        Self::Class,
+        Self::Specification,
+    ];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marker {
+    Recorded,
+    Missing,
+    Another,
+}
+
 /// What a case asks to be done beside the provider.
 #[derive(Debug, Clone, Copy)]
 pub enum Arrange {
@@ -54,10 +138,14 @@ pub enum Arrange {
     ForeignHolder(Reference),
     /// One of the reference's resources, beside the compute, becomes another owner's.
     ForeignPart(Reference),
-    /// The next native create makes something that differs from what was asked.
-    WrongNextCreate,
-    /// The backend refuses the next native create.
-    RejectNextCreate,
+    /// Something with all labels of the installation but one of another reference's.
+    ForeignTwin(Reference),
+    /// The reference's compute says that it was restored from something else.
+    ForeignParent(Reference),
+    /// The next call of this step makes something that differs from what was asked.
+    Spoil(Step),
+    /// The backend refuses the next call of this step.
+    Reject(Step),
     /// The next call of this step is lost, and the operation with it.
     Lose(Step, Lost),
     /// The next call of this step waits until `Release`; then it has its effect.
@@ -68,6 +156,12 @@ pub enum Arrange {
     /// The next call of this step is lost to the node, and reaches the backend with `Deliver`.
     Delay(Step),
     Deliver,
+    /// The call of this number from now, the first being 0, meets a fault.
+    FaultAt(usize, CallFault),
+    /// The same, of the calls that change something.
+    FaultAtEffect(usize, CallFault),
+    /// No fault is in force any more.
+    Calm,
     /// Listings fail, or work again.
     FailInventory(bool),
     /// Removals answer success and remove nothing, or work again.
@@ -84,8 +178,19 @@ pub enum Arrange {
     OtherHost(bool),
     /// The node restarts: a new provider on the same receipts.
     RestartNode,
-    /// Something with all labels of the installation but one of another reference's.
-    ForeignTwin(Reference),
+    /// The check of this number and all later ones of [`World::checks`] fail.
+    FailChecks(usize),
+    /// Resolves when no native work of the reference is under way, whichever node began it.
+    AwaitWork(Reference),
+    Damage(Reference, Damage),
+    /// The files of the reference's checkpoints cannot be read, or can be again.
+    Unreadable(Reference, bool),
+    RemoveCheckpoints(Reference),
+    StoreMarker(Marker),
+    /// A receipt of the reference was never here, as on the node that a checkpoint is moved to.
+    ForgetReceipt(Reference),
+    /// The operator discards a create whose sandbox was never seen.
+    Discard(Reference),
 }
 
 /// A backend under test.
@@ -93,20 +198,41 @@ pub enum Arrange {
 pub trait World: Send + Sync {
     fn provider(&self) -> Arc<dyn Provider>;
 
+    /// What the backend is registered with.
+    fn declared(&self) -> Declarations;
+
     /// The create argument of a fresh reference.
     fn bootstrap(&self) -> Bootstrap;
 
-    /// `false` where this world cannot do it.
-    async fn arrange(&self, what: Arrange) -> bool;
+    /// Panics where this world cannot do it.
+    async fn arrange(&self, what: Arrange);
 
     /// Native calls so far, except those that only read the backend's identity.
     fn calls(&self) -> usize;
 
+    /// Native calls so far that change something.
+    fn effects(&self) -> usize;
+
+    /// Calls of this step that reached the backend.
+    fn made(&self, step: Step) -> usize;
+
+    /// The durable receipt.
+    fn receipt(&self, reference: &Reference) -> Option<Receipt>;
+
     /// The native resources of `reference`, by derived name, foreign ones included.
     async fn present(&self, reference: &Reference) -> Vec<String>;
 
+    /// The names of the computes of `reference` that have not ended.
+    async fn live(&self, reference: &Reference) -> Vec<String>;
+
+    /// The network policy that the live compute of `reference` is under.
+    async fn policy(&self, reference: &Reference) -> String;
+
     /// Everything that the native side shows of `reference`: definitions, labels, environment, logs.
     async fn shown(&self, reference: &Reference) -> String;
+
+    /// The codes of the probe's checks, in their stated order.
+    fn checks(&self) -> Vec<DiagnosticCode>;
 
     /// The program inside the sandbox: `echo-exit <code>` copies stdin to stdout, writes the bytes ff 00 fe and its
     /// working directory to stderr, and exits so; `flood <bytes>` writes that many to both streams and exits 7; `wait`
@@ -114,34 +240,50 @@ pub trait World: Send + Sync {
     fn tool(&self) -> String;
 
     /// The provider_key under which the provider answers `observe`.
-    fn observed_as(&self) -> Option<oac_model::InstallationId>;
-}
+    fn observed_as(&self) -> InstallationId;
 
-/// What running a case came to; a broken expectation panics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Proven,
-    /// The backend declares the case's operations unsupported, and refused each without a native call.
-    Unsupported,
-    /// The world could not arrange what the case needs.
-    NotArranged(&'static str),
-}
-
-/// Runs the case `id` of [`CASES`].
-pub async fn run(id: &str, world: &dyn World) -> Outcome {
-    let case = CASES
-        .iter()
-        .find(|c| c.id == id)
-        .unwrap_or_else(|| panic!("there is no case {id}"));
-    let unsupported = case
-        .needs
-        .iter()
-        .find(|o| world.provider().declarations().require(**o).is_err());
-    if unsupported.is_some() {
-        lifecycle::refuses_unsupported(world).await;
-        return Outcome::Unsupported;
+    /// The published checkpoints of `reference`. Backends that make none have none.
+    fn checkpoints(&self, _reference: &Reference) -> Vec<String> {
+        Vec::new()
     }
-    (case.run)(world).await
+
+    /// The checkpoint store's marker.
+    fn marker(&self) -> Option<String> {
+        None
+    }
+
+    /// What the records of `reference` said, write for write: the phase, and the id of the sandbox once one was seen.
+    /// For backends whose native work a service does.
+    fn written(&self, _reference: &Reference) -> Vec<(Phase, Option<String>)> {
+        Vec::new()
+    }
+}
+
+/// Runs one case by its name; a broken expectation panics.
+pub async fn check(name: &str, world: &dyn World) {
+    let case = table().find(|case| case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    assert_eq!(
+        case.needs.missing(&world.declared()),
+        None,
+        "{name} is not about this backend"
+    );
+    run_of(case.name)(world).await;
+}
+
+fn run_of(name: &str) -> cases::Run {
+    let found = RUNS.iter().find(|(named, _)| *named == name);
+    found.unwrap_or_else(|| panic!("the case {name} does nothing")).1
+}
+
+/// That these cases are exactly those which the declarations imply.
+pub fn covers(names: &[&str], declared: &Declarations) {
+    let mut made = names.to_vec();
+    let implied = table().filter(|case| case.needs.missing(declared).is_none());
+    let mut implied: Vec<_> = implied.map(|case| case.name).collect();
+    made.sort_unstable();
+    implied.sort_unstable();
+    assert_eq!(made, implied);
 }
 
 /// Longer than any case takes; a deadline that must not be met.
@@ -177,13 +319,7 @@ pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Failure>) -> &'static s
     }
 }
 
-/// Arranges, or ends the case.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! arrange {
-    ($world:expr, $what:expr) => {
-        if !$world.arrange($what).await {
-            return $crate::suite::Outcome::NotArranged(stringify!($what));
-        }
-    };
+/// The phase of the durable receipt.
+pub(crate) fn phase(world: &dyn World, reference: &Reference) -> Option<Phase> {
+    world.receipt(reference).map(|receipt| receipt.phase())
 }
