@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc, time::Instant};
 use oac_model::Digest;
 use oac_provider::{MachineIdentity, Provider, host_id_of};
 use oac_provider_docker::{DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id};
+use oac_records::{Directory, RecordError};
 
 use crate::{
     config::{Configuration, Native},
     limits::PROBE,
-    records::{Directory, RecordError},
 };
 
 const RECEIPTS: &str = "receipts";

@@ -201,7 +201,7 @@ async fn register_command(place: Place, core_url: String, name: String) -> Resul
     let token = read_token(std::io::stdin().lock())?;
     let host_id = backend::host_id(&config).await?;
     let state_dir = &place.state_dir;
-    crate::records::Directory::create(state_dir)?;
+    oac_records::Directory::create(state_dir)?;
     let provider = backend::provider(&config, state_dir, host_id)?;
     let registration = Registration {
         config: &config,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use oac_model::{Digest, Generation, InstallationId, ProviderKind, Specification, SpecificationError};
 use oac_provider_docker::DockerConfig;
+use oac_records::{Directory, RecordError};
 use oac_wire::strict::{self, StrictError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +12,6 @@ use serde_json::value::RawValue;
 use crate::{
     limits::RECORD_BYTES,
     origin::{Origin, ParseOriginError},
-    records::{Directory, RecordError},
 };
 
 /// A generation's configuration.

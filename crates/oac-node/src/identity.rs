@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use oac_model::{Digest, NodeId, OwnerEpoch, Secret};
+use oac_records::{Directory, Lock, LockError, RecordError};
 use oac_wire::{
     frames::Identity,
     strict::{self, StrictError},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    config::Configuration,
-    limits::RECORD_BYTES,
-    origin::Origin,
-    records::{Directory, Lock, LockError, RecordError},
-};
+use crate::{config::Configuration, limits::RECORD_BYTES, origin::Origin};
 
 const FILE: &str = "identity.json";
 const LOCK: &str = "identity.lock";

@@ -17,7 +17,6 @@ pub mod limits;
 pub mod measure;
 mod operation;
 pub mod origin;
-pub mod records;
 mod register;
 mod run;
 mod task;

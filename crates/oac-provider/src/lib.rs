@@ -13,7 +13,6 @@ mod host;
 mod lane;
 mod receipt;
 mod receipt_store;
-mod record;
 #[cfg(feature = "suite")]
 pub mod suite;
 

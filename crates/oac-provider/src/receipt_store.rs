@@ -1,21 +1,18 @@
 //! Receipts as files: `<directory>/<allocation_id>.json` (providers.md section 4).
 
 use std::{
-    fs::File,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
 use oac_model::{AllocationId, Digest, Reference};
+use oac_records::{Directory, RecordError};
 
-use crate::{
-    receipt::{Phase, Receipt},
-    record::{self, Publish},
-};
+use crate::receipt::{Phase, Receipt};
 
 /// Retained data is at most 64 KiB; the rest is small.
-const LIMIT_BYTES: u64 = 256 * 1024;
+const LIMIT_BYTES: usize = 256 * 1024;
 
 /// What makes a receipt's bytes no receipt.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +33,7 @@ pub enum ReceiptError {
     Read {
         allocation: AllocationId,
         #[source]
-        source: io::Error,
+        source: RecordError,
     },
     #[error("the receipt of allocation {allocation} is invalid")]
     Invalid {
@@ -48,14 +45,22 @@ pub enum ReceiptError {
     Write {
         allocation: AllocationId,
         #[source]
-        source: io::Error,
+        source: RecordError,
     },
-    #[error("the receipts in {path} cannot be listed")]
-    List {
-        path: PathBuf,
+    #[error("a receipt of allocation {allocation} has no JSON form")]
+    Form {
+        allocation: AllocationId,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the age of the receipt of allocation {allocation} cannot be read")]
+    Age {
+        allocation: AllocationId,
         #[source]
         source: io::Error,
     },
+    #[error("the directory of receipts cannot be used")]
+    Directory(#[source] RecordError),
 }
 
 /// Why a rebind stopped; it can be repeated.
@@ -63,21 +68,14 @@ pub type RebindError = ReceiptError;
 
 /// The receipts of one node. All calls block on the disk. The caller's lane makes it the only writer of a reference.
 pub struct ReceiptStore {
-    directory: File,
-    path: PathBuf,
+    directory: Directory,
 }
 
 impl ReceiptStore {
-    /// Opens the directory, which must exist.
+    /// Opens the private directory, creating its last component when it is missing.
     pub fn open(path: &Path) -> Result<Self, ReceiptError> {
-        let directory = record::open_directory(path).map_err(|source| ReceiptError::List {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            directory,
-            path: path.to_owned(),
-        })
+        let directory = Directory::create(path).map_err(ReceiptError::Directory)?;
+        Ok(Self { directory })
     }
 
     /// The receipt of `reference`, or `None` where there is none. Unreadable, invalid or of another reference is an
@@ -98,7 +96,9 @@ impl ReceiptStore {
 
     fn read_of(&self, allocation: AllocationId) -> Result<Option<Receipt>, ReceiptError> {
         let invalid = |source| ReceiptError::Invalid { allocation, source };
-        let bytes = record::read(&self.directory, &file_name(allocation), LIMIT_BYTES)
+        let bytes = self
+            .directory
+            .read(&file_name(allocation), LIMIT_BYTES)
             .map_err(|source| ReceiptError::Read { allocation, source })?;
         let Some(bytes) = bytes else { return Ok(None) };
         let receipt: Receipt = oac_wire::strict::from_slice(&bytes).map_err(|e| invalid(Invalid::Json(e)))?;
@@ -113,40 +113,28 @@ impl ReceiptStore {
 
     /// Makes a reference's first receipt, durably; `Exists` where one is present, valid or not.
     pub fn create(&self, receipt: &Receipt) -> Result<(), ReceiptError> {
-        self.publish(receipt, Publish::New)
+        let allocation = receipt.reference.allocation_id;
+        self.directory
+            .create_new(&file_name(allocation), &bytes_of(receipt)?)
+            .map_err(|source| match source {
+                RecordError::Exists { .. } => ReceiptError::Exists(allocation),
+                source => ReceiptError::Write { allocation, source },
+            })
     }
 
     /// Replaces a reference's receipt, durably.
     pub fn replace(&self, receipt: &Receipt) -> Result<(), ReceiptError> {
-        self.publish(receipt, Publish::Replace)
-    }
-
-    fn publish(&self, receipt: &Receipt, publish: Publish) -> Result<(), ReceiptError> {
         let allocation = receipt.reference.allocation_id;
-        let bytes = serde_json::to_vec(receipt).map_err(|e| ReceiptError::Write {
-            allocation,
-            source: e.into(),
-        })?;
-        record::write(&self.directory, &file_name(allocation), &bytes, publish).map_err(|source| {
-            match (publish, source.kind()) {
-                (Publish::New, io::ErrorKind::AlreadyExists) => ReceiptError::Exists(allocation),
-                _ => ReceiptError::Write { allocation, source },
-            }
-        })
+        self.directory
+            .write(&file_name(allocation), &bytes_of(receipt)?)
+            .map_err(|source| ReceiptError::Write { allocation, source })
     }
 
     /// The allocations that have a receipt file. Other names in the directory are left alone.
     pub fn allocations(&self) -> Result<Vec<AllocationId>, ReceiptError> {
-        let fail = |source| ReceiptError::List {
-            path: self.path.clone(),
-            source,
-        };
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(fail)? {
-            let name = entry.map_err(fail)?.file_name();
-            let id = name.to_str().and_then(|n| n.strip_suffix(".json"));
-            found.extend(id.and_then(|id| id.parse::<AllocationId>().ok()));
-        }
+        let names = self.directory.names().map_err(ReceiptError::Directory)?;
+        let ids = names.iter().filter_map(|name| name.strip_suffix(".json"));
+        let mut found: Vec<AllocationId> = ids.filter_map(|id| id.parse().ok()).collect();
         found.sort();
         Ok(found)
     }
@@ -190,16 +178,24 @@ impl ReceiptStore {
             Some(receipt) if receipt.phase() == Phase::Tombstone => {}
             _ => return Ok(false),
         }
-        let old = std::fs::symlink_metadata(self.path.join(&name))
+        let old = std::fs::symlink_metadata(self.directory.path().join(&name))
             .and_then(|m| m.modified())
-            .map_err(|source| ReceiptError::Read { allocation, source })?;
+            .map_err(|source| ReceiptError::Age { allocation, source })?;
         if now.duration_since(old).is_ok_and(|elapsed| elapsed >= age) {
-            record::remove(&self.directory, &name)
+            self.directory
+                .remove(&name)
                 .map_err(|source| ReceiptError::Write { allocation, source })?;
             return Ok(true);
         }
         Ok(false)
     }
+}
+
+fn bytes_of(receipt: &Receipt) -> Result<Vec<u8>, ReceiptError> {
+    serde_json::to_vec(receipt).map_err(|source| ReceiptError::Form {
+        allocation: receipt.reference.allocation_id,
+        source,
+    })
 }
 
 fn file_name(allocation: AllocationId) -> String {
@@ -228,6 +224,7 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, ReceiptStore) {
         let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
         let store = ReceiptStore::open(dir.path()).unwrap();
         (dir, store)
     }
@@ -283,7 +280,7 @@ mod tests {
             good.replacen("{\"format\":1", "{\"extra\":1,\"format\":1", 1),
             format!("{good} {good}"),
             serde_json::to_string(&receipt(2)).unwrap(),
-            " ".repeat(LIMIT_BYTES as usize + 1),
+            " ".repeat(LIMIT_BYTES + 1),
         ];
         for text in bad_texts {
             let (dir, store) = store();

@@ -182,7 +182,7 @@ async fn docker_the_program_registers_serves_and_stops_on_a_real_engine() {
         network: "oac-node-test-missing".into(),
     };
     let unready = Installation::on(&core, &missing);
-    oac_node::records::Directory::create(&unready.state_dir).unwrap();
+    oac_records::Directory::create(&unready.state_dir).unwrap();
     let both = output(made.command(&unready, "doctor")).await;
     let printed = String::from_utf8_lossy(&both.stdout).into_owned();
     for expected in ["not registered", "no image", "no network"] {

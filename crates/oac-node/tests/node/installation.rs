@@ -8,10 +8,10 @@ use oac_node::{
     Clock, Opened, RunError,
     config::Configuration,
     identity::{IdentityStore, Stored},
-    records::Directory,
     run_by,
 };
 use oac_provider::Provider;
+use oac_records::Directory;
 use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{

@@ -1,6 +1,6 @@
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::Read,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -11,6 +11,8 @@ use rustix::{
     process::geteuid,
 };
 
+use crate::{Partial, step};
+
 /// A record or its directory is not what node.md section 3 demands, or the disk failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -18,6 +20,8 @@ pub enum RecordError {
     Refused { path: PathBuf, fault: &'static str },
     #[error("{path} exists with other content; it is written once and never changed")]
     Differs { path: PathBuf },
+    #[error("{path} already exists")]
+    Exists { path: PathBuf },
     #[error("{action} {path} failed")]
     Io {
         action: &'static str,
@@ -27,6 +31,31 @@ pub enum RecordError {
     },
 }
 
+/// The two modes of private files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileMode {
+    /// 0600.
+    Data,
+    /// 0700.
+    Program,
+}
+
+impl FileMode {
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Data => 0o600,
+            Self::Program => 0o700,
+        }
+    }
+
+    fn wrong(self) -> &'static str {
+        match self {
+            Self::Data => "is not mode 0600",
+            Self::Program => "is not mode 0700",
+        }
+    }
+}
+
 /// A private directory (0700, owner the effective user), held open so that its path cannot be exchanged.
 #[derive(Debug)]
 pub struct Directory {
@@ -34,20 +63,26 @@ pub struct Directory {
     path: PathBuf,
 }
 
-pub(super) const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const MODE_BITS: u32 = 0o7777;
 /// How often a reader opens a record whose name comes to denote another file meanwhile. Each time a writer made a new
 /// file durable, so that a reader falls behind this often only where something replaces the record without end.
 const OPENINGS: usize = 100;
 const REPLACED: &str = "was replaced while it was opened";
+const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 impl Directory {
     pub fn open(path: &Path) -> Result<Self, RecordError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd =
-            fs::open(path, flags, Mode::empty()).map_err(|errno| io("opening the directory", path, errno))?;
-        let stat = fs::fstat(&fd).map_err(|errno| io("inspecting the directory", path, errno))?;
+        let fd = fs::open(path, OPEN_DIRECTORY, Mode::empty())
+            .map_err(|errno| io("opening the directory", path, errno))?;
+        Self::private(fd, path.to_owned())
+    }
+
+    fn private(fd: OwnedFd, path: PathBuf) -> Result<Self, RecordError> {
+        let stat = fs::fstat(&fd).map_err(|errno| io("inspecting the directory", &path, errno))?;
         let fault = if stat.st_uid != geteuid().as_raw() {
             Some("belongs to another user")
         } else if stat.st_mode & MODE_BITS != PRIVATE_DIRECTORY {
@@ -56,32 +91,72 @@ impl Directory {
             None
         };
         match fault {
-            Some(fault) => Err(RecordError::Refused {
-                path: path.to_owned(),
-                fault,
-            }),
-            None => Ok(Self {
-                fd,
-                path: path.to_owned(),
-            }),
+            Some(fault) => Err(RecordError::Refused { path, fault }),
+            None => Ok(Self { fd, path }),
         }
     }
 
     /// Opens the directory, creating its last component when it is missing.
     pub fn create(path: &Path) -> Result<Self, RecordError> {
-        match fs::mkdir(path, Mode::from_raw_mode(PRIVATE_DIRECTORY)) {
-            Ok(()) => {
-                if let Some(parent) = path.parent() {
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                    fs::open(parent, flags, Mode::empty())
-                        .and_then(fs::fsync)
-                        .map_err(|errno| io("syncing the directory", parent, errno))?;
-                }
-            }
-            Err(Errno::EXIST) => {}
+        let made = step!(MakeDirectory {
+            path: path.to_owned()
+        })
+        .and_then(|()| fs::mkdir(path, Mode::from_raw_mode(PRIVATE_DIRECTORY)));
+        let present = match made {
+            Ok(()) => false,
+            Err(Errno::EXIST) => true,
             Err(errno) => return Err(io("creating the directory", path, errno)),
+        };
+        // Also for one that is present: its maker may have been killed before its name was durable.
+        if let Some(parent) = path.parent() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let synced = step!(SyncDirectory {
+                path: parent.to_owned()
+            })
+            .and_then(|()| fs::open(parent, flags, Mode::empty()))
+            .and_then(fs::fsync);
+            match synced {
+                // Whoever may not read the parent did not make this directory either.
+                Err(Errno::ACCESS) if present => {}
+                synced => synced.map_err(|errno| io("syncing the directory", parent, errno))?,
+            }
         }
         Self::open(path)
+    }
+
+    /// The private directory `name` in this one; `None` when there is none.
+    pub fn enter(&self, name: &str) -> Result<Option<Self>, RecordError> {
+        match fs::openat(&self.fd, name, OPEN_DIRECTORY, Mode::empty()) {
+            Ok(fd) => Self::private(fd, self.path.join(name)).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(self.refused(name, "is not a directory")),
+            Err(errno) => Err(self.io("opening the directory", name, errno)),
+        }
+    }
+
+    /// The same directory, held open once more.
+    pub fn again(&self) -> Result<Self, RecordError> {
+        let fd = self.fd.try_clone();
+        Ok(Self {
+            fd: fd.map_err(|source| self.std_io("opening the directory", ".", source))?,
+            path: self.path.clone(),
+        })
+    }
+
+    /// As [`Self::enter`], creating it when it is missing.
+    pub fn make(&self, name: &str) -> Result<Self, RecordError> {
+        let made = step!(MakeDirectory {
+            path: self.path.join(name)
+        })
+        .and_then(|()| fs::mkdirat(&self.fd, name, Mode::from_raw_mode(PRIVATE_DIRECTORY)));
+        match made {
+            Ok(()) | Err(Errno::EXIST) => self.sync()?,
+            Err(errno) => return Err(self.io("creating the directory", name, errno)),
+        }
+        match self.enter(name)? {
+            Some(directory) => Ok(directory),
+            None => Err(self.refused(name, "vanished after it was made")),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -90,12 +165,49 @@ impl Directory {
 
     /// Makes every earlier rename and unlink in the directory durable; before a decision rests on them.
     pub fn sync(&self) -> Result<(), RecordError> {
-        fs::fsync(&self.fd).map_err(|errno| io("syncing the directory", &self.path, errno))
+        step!(SyncDirectory {
+            path: self.path.clone()
+        })
+        .and_then(|()| fs::fsync(&self.fd))
+        .map_err(|errno| io("syncing the directory", &self.path, errno))
+    }
+
+    /// The names in the directory that are UTF-8, sorted; no file of ours has another.
+    pub fn names(&self) -> Result<Vec<String>, RecordError> {
+        let failed = |errno| io("listing the directory", &self.path, errno);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 
     /// The bytes of a record of at most `limit` bytes; `None` when there is none. The reader need not hold the lock of
     /// the record's writers: a record replaced while it is opened is opened again.
     pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, RecordError> {
+        let Some((file, stat)) = self.open_file(name, FileMode::Data)? else {
+            return Ok(None);
+        };
+        if stat.st_size > limit as i64 {
+            return Err(self.refused(name, "is larger than its limit"));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| self.std_io("reading", name, source))?;
+        if bytes.len() > limit {
+            return Err(self.refused(name, "is larger than its limit"));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// A private file for reading, with what `fstat` says of it; `None` when there is none.
+    pub fn open_file(&self, name: &str, mode: FileMode) -> Result<Option<(File, Stat)>, RecordError> {
         for _ in 0..OPENINGS {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
@@ -104,99 +216,100 @@ impl Directory {
                 Err(Errno::LOOP) => return Err(self.refused(name, "is a symbolic link")),
                 Err(errno) => return Err(self.io("opening", name, errno)),
             };
-            let Some(stat) = self.inspect(&fd, name)? else {
-                continue;
-            };
-            if stat.st_size > limit as i64 {
-                return Err(self.refused(name, "is larger than its limit"));
+            if let Some(stat) = self.inspect(&fd, name, mode)? {
+                return Ok(Some((File::from(fd), stat)));
             }
-            let mut bytes = Vec::new();
-            File::from(fd)
-                .take(limit as u64 + 1)
-                .read_to_end(&mut bytes)
-                .map_err(|source| self.std_io("reading", name, source))?;
-            if bytes.len() > limit {
-                return Err(self.refused(name, "is larger than its limit"));
-            }
-            return Ok(Some(bytes));
         }
         Err(self.refused(name, REPLACED))
     }
 
     /// Replaces the record. The caller holds the lock that serializes its writers.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
-        let partial = self.write_partial(name, bytes)?;
-        fs::renameat(&self.fd, partial.as_str(), &self.fd, name)
-            .map_err(|errno| self.io("renaming", name, errno))?;
-        self.sync()
+        self.written(name, bytes)?.replace()
+    }
+
+    /// Makes a record that is not there; `Exists` where the name is taken, by whatever.
+    pub fn create_new(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        self.written(name, bytes)?.publish()
     }
 
     /// Publishes a write-once record: identical bytes succeed, different ones refuse.
     pub fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
-        let partial = self.write_partial(name, bytes)?;
-        match fs::renameat_with(&self.fd, partial.as_str(), &self.fd, name, RenameFlags::NOREPLACE) {
-            Ok(()) => self.sync(),
-            Err(Errno::EXIST) => {
-                self.remove(&partial)?;
-                match self.read(name, bytes.len())? {
-                    Some(present) if present == bytes => self.sync(),
-                    _ => Err(RecordError::Differs {
-                        path: self.path.join(name),
-                    }),
-                }
-            }
-            Err(errno) => Err(self.io("publishing", name, errno)),
+        match self.create_new(name, bytes) {
+            Err(RecordError::Exists { .. }) => match self.read(name, bytes.len())? {
+                Some(present) if present == bytes => self.sync(),
+                _ => Err(RecordError::Differs {
+                    path: self.path.join(name),
+                }),
+            },
+            done => done,
         }
     }
 
-    /// Removes a record durably; a missing one is success.
+    /// Removes a file durably; a missing one is success.
     pub fn remove(&self, name: &str) -> Result<(), RecordError> {
-        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+        self.unlink(name)?;
+        self.sync()
+    }
+
+    /// Removes an empty directory durably; a missing one is success.
+    pub fn remove_directory(&self, name: &str) -> Result<(), RecordError> {
+        let removed = step!(RemoveDirectory {
+            path: self.path.join(name)
+        })
+        .and_then(|()| fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR));
+        match removed {
             Ok(()) | Err(Errno::NOENT) => self.sync(),
+            Err(errno) => Err(self.io("removing the directory", name, errno)),
+        }
+    }
+
+    pub(crate) fn unlink(&self, name: &str) -> Result<(), RecordError> {
+        let removed = step!(Unlink {
+            path: self.path.join(name)
+        })
+        .and_then(|()| fs::unlinkat(&self.fd, name, AtFlags::empty()));
+        match removed {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.io("removing", name, errno)),
         }
     }
 
-    fn write_partial(&self, name: &str, bytes: &[u8]) -> Result<String, RecordError> {
-        let partial = format!(".{name}.partial");
-        match fs::unlinkat(&self.fd, partial.as_str(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(self.io("removing", &partial, errno)),
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::openat(
-            &self.fd,
-            partial.as_str(),
-            flags,
-            Mode::from_raw_mode(PRIVATE_FILE),
-        )
-        .map_err(|errno| self.io("creating", &partial, errno))?;
-        // The umask may have taken bits away; the mode is exact.
-        fs::fchmod(&fd, Mode::from_raw_mode(PRIVATE_FILE))
-            .map_err(|errno| self.io("creating", &partial, errno))?;
-        let mut file = File::from(fd);
-        file.write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .map_err(|source| self.std_io("writing", &partial, source))?;
+    pub(crate) fn rename(&self, from: &str, to: &str, flags: RenameFlags) -> Result<(), Errno> {
+        step!(Rename {
+            from: self.path.join(from),
+            to: self.path.join(to)
+        })?;
+        fs::renameat_with(&self.fd, from, &self.fd, to, flags)
+    }
+
+    fn written<'a>(&'a self, name: &'a str, bytes: &[u8]) -> Result<Partial<'a>, RecordError> {
+        let mut partial = Partial::begin(self, name, FileMode::Data)?;
+        partial.append(bytes)?;
         Ok(partial)
     }
 
     /// The checks after opening: what was opened is private, and the name still denotes it.
-    pub(super) fn verify(&self, fd: &impl AsFd, name: &str) -> Result<Stat, RecordError> {
-        self.inspect(fd, name)?
+    pub(crate) fn verify(&self, fd: &impl AsFd, name: &str) -> Result<Stat, RecordError> {
+        self.inspect(fd, name, FileMode::Data)?
             .ok_or_else(|| self.refused(name, REPLACED))
     }
 
     /// As [`Self::verify`], with `None` for a private file that the name does not denote any more. A file that was
     /// renamed over has no link left, or has one while the name already denotes its successor.
-    fn inspect(&self, fd: &impl AsFd, name: &str) -> Result<Option<Stat>, RecordError> {
+    pub(crate) fn inspect(
+        &self,
+        fd: &impl AsFd,
+        name: &str,
+        mode: FileMode,
+    ) -> Result<Option<Stat>, RecordError> {
         let stat = fs::fstat(fd).map_err(|errno| self.io("inspecting", name, errno))?;
         let fault = if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile {
             Some("is not a regular file")
         } else if stat.st_uid != geteuid().as_raw() {
             Some("belongs to another user")
-        } else if stat.st_mode & MODE_BITS != PRIVATE_FILE {
-            Some("is not mode 0600")
+        } else if stat.st_mode & MODE_BITS != mode.bits() {
+            Some(mode.wrong())
         } else if stat.st_nlink > 1 {
             Some("has more than one link")
         } else {
@@ -214,22 +327,22 @@ impl Directory {
         Ok((same && stat.st_nlink == 1).then_some(stat))
     }
 
-    pub(super) fn fd(&self) -> &OwnedFd {
+    pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    pub(super) fn refused(&self, name: &str, fault: &'static str) -> RecordError {
+    pub(crate) fn refused(&self, name: &str, fault: &'static str) -> RecordError {
         RecordError::Refused {
             path: self.path.join(name),
             fault,
         }
     }
 
-    pub(super) fn io(&self, action: &'static str, name: &str, errno: Errno) -> RecordError {
+    pub(crate) fn io(&self, action: &'static str, name: &str, errno: Errno) -> RecordError {
         io(action, &self.path.join(name), errno)
     }
 
-    fn std_io(&self, action: &'static str, name: &str, source: std::io::Error) -> RecordError {
+    pub(crate) fn std_io(&self, action: &'static str, name: &str, source: std::io::Error) -> RecordError {
         RecordError::Io {
             action,
             path: self.path.join(name),
@@ -307,6 +420,10 @@ mod tests {
                 "{refused:?}"
             );
         }
+        assert!(matches!(
+            dir.create_new("g.json", b"one"),
+            Err(RecordError::Exists { .. })
+        ));
         assert_eq!(listing(&dir), [("g.json".into(), b"one".to_vec())]);
     }
 
@@ -369,7 +486,7 @@ mod tests {
                 // Replaced as `write` does, without waiting for the disk: the reader meets many more replacements.
                 let partial = dir.path().join(".r.json.partial");
                 std::fs::write(&partial, [b'0' + (turn % 10) as u8; 64]).unwrap();
-                std::fs::set_permissions(&partial, PermissionsExt::from_mode(PRIVATE_FILE)).unwrap();
+                std::fs::set_permissions(&partial, PermissionsExt::from_mode(FileMode::Data.bits())).unwrap();
                 std::fs::rename(&partial, dir.path().join("r.json")).unwrap();
             }
             done.store(true, std::sync::atomic::Ordering::Release);
