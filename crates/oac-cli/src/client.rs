@@ -116,8 +116,12 @@ impl Client {
             key: name,
             context: self.context.clone(),
         })?;
-        let mut bearer = header::HeaderValue::try_from(format!("Bearer {}", key.expose()))
-            .map_err(|_| Failure::Usage(format!("the configured {name} holds characters no key has")))?;
+        let mut bearer = header::HeaderValue::try_from(format!("Bearer {}", key.expose())).map_err(|_| {
+            Failure::BadKey {
+                key: name,
+                context: self.context.clone(),
+            }
+        })?;
         bearer.set_sensitive(true);
         Ok(bearer)
     }

@@ -130,6 +130,9 @@ impl Cli {
         let arguments: Vec<OsString> = arguments.collect();
         Self::try_parse_from(&arguments).map_err(|error| {
             output::written(error.print());
+            if !error.use_stderr() && output::complain_of_loss() {
+                return 1;
+            }
             let mut words = arguments.iter().take_while(|a| *a != "--");
             let exec = words.any(|a| a == "session") && words.any(|a| a == "exec");
             if exec && error.use_stderr() {
@@ -145,12 +148,7 @@ impl Cli {
         let exec = matches!(self.command, Command::Session(session::Session::Exec(_)));
         let form = if self.json { Form::Json } else { Form::Text };
         let done = self.dispatch(form).await;
-        if done.is_ok()
-            && let Some(why) = output::lost()
-        {
-            output::complain(&format!(
-                "what was printed could not all be written ({why}): make room where it goes to"
-            ));
+        if done.is_ok() && output::complain_of_loss() {
             return if exec { exec::ANYTHING_ELSE } else { 1 };
         }
         match done {

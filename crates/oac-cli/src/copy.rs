@@ -39,7 +39,11 @@ pub async fn copy(client: &Client, from: Place, to: Place, form: Form) -> Result
         (Place::Local(from), Place::Remote(to)) => upload::run(client, &from, &to, &report).await?,
         (Place::Pipe, Place::Remote(to)) => upload::run_pipe(client, &to, &report).await?,
         (Place::Remote(from), Place::Local(to)) => download::run(client, &from, &to, &report).await?,
-        (Place::Remote(from), Place::Pipe) => download::run_pipe(client, &from, &report).await?,
+        (Place::Remote(from), Place::Pipe) => {
+            if !download::run_pipe(client, &from, &report).await? {
+                return Ok(());
+            }
+        }
         _ => {
             return Err(Failure::Usage(
                 "one of SRC and DST is in a sandbox, as SESSION:PATH, and the other is not".to_owned(),

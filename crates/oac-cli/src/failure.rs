@@ -1,6 +1,9 @@
 //! What can go wrong between a command and Core, each with one line that says what to do.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::config::Name;
 
@@ -29,6 +32,10 @@ pub enum Failure {
     },
     #[error("the context {context} holds no {key}: run `oac login --context {context}` and enter one")]
     NoKey { key: &'static str, context: Name },
+    #[error(
+        "the {key} of the context {context} holds characters no key has: run `oac login --context {context}` and enter it anew"
+    )]
+    BadKey { key: &'static str, context: Name },
     #[error("cannot reach Core at {url}: check that it runs and that the address is right")]
     Unreachable {
         url: String,
@@ -57,6 +64,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// No temporary file could be made beside `path`. Its own name, which the error carries, says nothing to anybody.
+    pub fn beside(path: &Path, source: std::io::Error) -> Self {
+        let text = source.to_string();
+        let why = text.split(" at path \"").next().unwrap_or_default();
+        Self::File {
+            path: path.to_owned(),
+            source: std::io::Error::new(source.kind(), why),
+        }
+    }
+
     /// The command's exit status; `session exec` maps every failure to 125 instead.
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -69,7 +86,7 @@ impl Failure {
     /// Core's code, or one of `oac`'s own, for programs.
     pub fn code(&self) -> &str {
         match self {
-            Self::NoConfig { .. } | Self::BadConfig { .. } => "configuration_invalid",
+            Self::NoConfig { .. } | Self::BadConfig { .. } | Self::BadKey { .. } => "configuration_invalid",
             Self::LooseConfig { .. } | Self::ForeignConfig { .. } => "configuration_unsafe",
             Self::NoContext { .. } => "context_unknown",
             Self::NoKey { .. } => "key_missing",

@@ -128,6 +128,12 @@ impl<'a> Follow<'a> {
                     trouble.noticed = true;
                     return Ok(Told::Lost);
                 }
+                let notice = trouble.since + self.patience.notice;
+                if !trouble.noticed && notice < trouble.again {
+                    // The pause goes on after the word.
+                    sleep_until(notice).await;
+                    continue;
+                }
                 sleep_until(trouble.again).await;
             }
             match self.client.stream(&self.stream, self.at).await {

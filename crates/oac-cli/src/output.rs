@@ -39,7 +39,7 @@ pub fn failed(form: Form, failure: &Failure) {
     match form {
         Form::Text => complain_of(failure),
         Form::Json => {
-            let mut error = json!({ "code": failure.code(), "message": with_causes(failure) });
+            let mut error = json!({ "code": failure.code(), "message": with_cause(failure) });
             if let Failure::Refused { status, .. } = failure {
                 error["status"] = json!(status);
             }
@@ -48,21 +48,19 @@ pub fn failed(form: Form, failure: &Failure) {
     }
 }
 
-/// An error and its causes on one line of standard error.
+/// An error and its cause on one line of standard error.
 pub fn complain_of(error: &dyn std::error::Error) {
-    complain(&with_causes(error));
+    complain(&with_cause(error));
 }
 
-/// An error and its causes as one line's text.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
+/// An error and what lies at its bottom, as one line's text. What is between says which library told which.
+pub fn with_cause(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line.push_str(&format!(" ({text})"));
-        }
-        cause = error.source();
+    let bottom = std::iter::successors(error.source(), |error| error.source()).last();
+    if let Some(text) = bottom.map(ToString::to_string)
+        && !line.contains(&text)
+    {
+        line.push_str(&format!(" ({text})"));
     }
     printable(&line)
 }
@@ -100,9 +98,19 @@ pub fn written(result: io::Result<()>) {
     }
 }
 
-/// Why not everything that was printed arrived, if so.
-pub fn lost() -> Option<&'static str> {
-    LOST.get().map(String::as_str)
+/// Whether something that was printed did not arrive although somebody reads.
+pub fn is_lost() -> bool {
+    LOST.get().is_some()
+}
+
+/// Says why something that was printed did not arrive, if so.
+pub fn complain_of_loss() -> bool {
+    if let Some(why) = LOST.get() {
+        complain(&format!(
+            "what was printed could not all be written ({why}): make room where it goes to"
+        ));
+    }
+    is_lost()
 }
 
 /// A line on standard output. A reader that went away ends nothing.

@@ -14,6 +14,8 @@ use crate::{
 
 /// Longest command shown in a table, in characters.
 const COMMAND_CHARS: usize = 60;
+/// Longest reason there.
+const REASON_CHARS: usize = 30;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,11 +41,14 @@ pub(super) struct Logs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "oac session cancel [OPTIONS] <S> <TURN|--all|--last>",
+    after_help = "\
 Examples:
   oac session cancel $S $TURN
   oac session cancel $S --last
-  oac session cancel $S --all")]
+  oac session cancel $S --all"
+)]
 pub(super) struct Cancel {
     #[command(flatten)]
     session: SessionArgument,
@@ -94,19 +99,22 @@ pub(super) async fn list(run: &Run, session: SessionId) -> Result<(), Failure> {
 }
 
 fn row(turn: &Turn) -> Vec<String> {
-    let command = output::printable(&turn.input.args.join(" "));
-    let mut short: String = command.chars().take(COMMAND_CHARS).collect();
-    if short.len() < command.len() {
-        short.push('…');
-    }
     vec![
         turn.id.to_string(),
         turn.sequence.to_string(),
         turn.state.clone(),
-        exec::exit_of(turn),
+        shortened(&exec::exit_of(turn), REASON_CHARS),
         turn.created_at.clone(),
-        short,
+        shortened(&output::printable(&turn.input.args.join(" ")), COMMAND_CHARS),
     ]
+}
+
+fn shortened(text: &str, longest: usize) -> String {
+    let mut short: String = text.chars().take(longest).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 async fn last(run: &Run, session: SessionId) -> Result<TurnId, Failure> {

@@ -106,7 +106,7 @@ impl Place {
         let mut file = tempfile::Builder::new()
             .prefix(".config.toml.")
             .tempfile_in(&self.folder)
-            .map_err(&failed)?;
+            .map_err(|source| Failure::beside(&self.path, source))?;
         file.write_all(text.as_bytes())
             .and_then(|()| file.as_file().sync_all())
             .map_err(&failed)?;

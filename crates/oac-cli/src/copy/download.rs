@@ -21,7 +21,10 @@ use super::{AT_ONCE, ATTEMPTS, Report, STILL, is_general, names, not_begun, plac
 use crate::{
     Failure,
     client::{Client, files::Kind, turns::Stream},
-    output::streams::{Reader, Streams},
+    output::{
+        self,
+        streams::{Reader, Streams},
+    },
 };
 
 /// The pause before a broken download is asked for again; longer with each attempt.
@@ -77,8 +80,8 @@ pub(super) async fn run(client: &Client, from: &Remote, to: &Path, report: &Repo
     tree(client, from, &root, report).await
 }
 
-/// A file on standard output.
-pub(super) async fn run_pipe(client: &Client, from: &Remote, report: &Report) -> Result<(), Failure> {
+/// A file on standard output. Whether it went there to its end: who reads may want no more, and a disk may be full.
+pub(super) async fn run_pipe(client: &Client, from: &Remote, report: &Report) -> Result<bool, Failure> {
     let response = open(client, from, None).await?;
     let expected = response.content_length();
     let wanted = digest_of(response.headers());
@@ -89,8 +92,8 @@ pub(super) async fn run_pipe(client: &Client, from: &Remote, report: &Report) ->
             Ok(Some(Ok(chunk))) => {
                 sha256.update(&chunk);
                 bytes += chunk.len() as u64;
-                if streams.write(Stream::Stdout, &chunk).await == Reader::Gone {
-                    return Ok(());
+                if streams.write(Stream::Stdout, &chunk).await == Reader::Gone || output::is_lost() {
+                    return Ok(false);
                 }
             }
             Ok(None) if expected.is_none_or(|n| n == bytes) => break,
@@ -105,7 +108,7 @@ pub(super) async fn run_pipe(client: &Client, from: &Remote, report: &Report) ->
         return Err(damaged());
     }
     report.copied(&from.path, bytes);
-    Ok(())
+    Ok(true)
 }
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
@@ -318,12 +321,12 @@ impl Partial {
             _ => Path::new("."),
         };
         // The umask of this account applies; set-user-id and the like stay in the sandbox.
-        let mode = fetch.mode & 0o777 | 0o600;
+        let mode = fetch.mode & 0o777;
         let file = tempfile::Builder::new()
             .prefix(".oac-")
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)
-            .map_err(failed(&fetch.to))?;
+            .map_err(|source| Failure::beside(&fetch.to, source))?;
         Ok(Self {
             file,
             sha256: Sha256::new(),

@@ -81,7 +81,7 @@ impl Report {
     /// One file could not be copied; the others go on.
     pub fn failed(&self, path: &str, failure: &Failure) {
         self.failed.set(self.failed.get() + 1);
-        let message = output::with_causes(failure);
+        let message = output::with_cause(failure);
         if self.form == Form::Json {
             let error = json!({ "code": failure.code(), "message": message });
             output::json(&json!({ "type": "failed", "path": path, "error": error }));

@@ -507,3 +507,64 @@ async fn a_copy_of_standard_input_that_stays_open_ends_when_it_is_asked_to() {
     }
     assert_eq!(script.asked().len(), 0);
 }
+
+#[tokio::test]
+async fn a_file_on_standard_output_that_did_not_arrive_is_not_told_as_copied() {
+    let script = Script::start(|_, _| async { bytes(b"content") }).await;
+    let oac = Oac::of(&script.url);
+    let arguments = ["session", "cp", &at("f"), "-"];
+    let says = |stdout: std::process::Stdio| {
+        let spawned = oac.command(&arguments).stdout(stdout).spawn().unwrap();
+        async move {
+            let output = spawned.wait_with_output().await.unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        }
+    };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (status, err) = says(full.into()).await;
+    assert_eq!(status, Some(1));
+    assert!(err.contains("No space left") && !err.contains("Copied"), "{err}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(says(writer.into()).await, (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn a_downloaded_file_has_the_permission_bits_it_has_in_the_sandbox() {
+    let script = Script::start(|_, _| async {
+        let mut response = bytes(b"content");
+        response
+            .headers_mut()
+            .insert("oac-file-mode", "4444".parse().unwrap());
+        response
+    })
+    .await;
+    let oac = Oac::of(&script.url);
+    // Twice: what protects a file from writing does not keep a newer one from its place.
+    for _ in 0..2 {
+        oac.run(&["session", "cp", &at("f"), "f"]).await.expect(0);
+        let mode = std::fs::metadata(oac.path("f")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o444);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_names_what_lies_at_its_bottom_and_no_file_of_its_own() {
+    let script = Script::start(|_, _| async { bytes(b"content") }).await;
+    let oac = Oac::of(&script.url);
+    let said = oac.run(&["session", "cp", &at("f"), "missing/f"]).await.expect(1);
+    assert!(
+        said.err.contains("missing/f") && said.err.contains("No such file"),
+        "{said:?}"
+    );
+    assert!(!said.err.contains(".oac-"), "{said:?}");
+    let said = Oac::of("http://127.0.0.1:1")
+        .run(&["session", "list"])
+        .await
+        .expect(1);
+    let line = said.err.trim_end();
+    assert!(
+        line.ends_with("(Connection refused (os error 111))") && !line.contains("client error"),
+        "{said:?}"
+    );
+}

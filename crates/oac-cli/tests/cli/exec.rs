@@ -406,6 +406,18 @@ async fn output_that_cannot_be_written_is_no_success_and_a_reader_that_left_is()
 }
 
 #[tokio::test]
+async fn help_that_cannot_be_written_is_no_success() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = Oac::unconfigured()
+        .command(&["--help"])
+        .stdout(full)
+        .status()
+        .await
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[tokio::test]
 async fn a_missing_configuration_is_one_line_and_125() {
     let oac = Oac::unconfigured();
     let arguments = [&["session", "exec", SESSION], &COMMAND[..]].concat();

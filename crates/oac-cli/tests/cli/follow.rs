@@ -82,3 +82,18 @@ async fn a_stream_that_is_only_ever_closed_is_given_up_too() {
     };
     assert!(matches!(given_up, Err(Failure::Unfinished(_))), "{given_up:?}");
 }
+
+#[tokio::test]
+async fn trouble_is_told_when_it_is_worth_a_word_however_long_the_pause_is() {
+    let script = Script::start(|_, _| async { refuse(503, "core_standby") }).await;
+    let client = client(&script);
+    let path = StreamPath::output(SESSION.parse().unwrap(), TURN.parse().unwrap());
+    let day = Duration::from_secs(86_400);
+    let mut follow = Follow::new(&client, path, 0).with_patience(Patience {
+        pause: (day, day),
+        give_up: day,
+        ..LITTLE
+    });
+    let told = tokio::time::timeout(Duration::from_secs(60), follow.next()).await;
+    assert!(matches!(told, Ok(Ok(Told::Lost))), "{told:?}");
+}

@@ -47,6 +47,30 @@ async fn turns_are_listed_over_all_pages_with_how_they_ended() {
 }
 
 #[tokio::test]
+async fn a_long_reason_leaves_room_for_the_rest_of_the_table() {
+    let reason = "nosuch cannot be executed: no such file or directory";
+    let script = Script::start(move |_, _| async move {
+        let failed = turn(json!({ "state": "failed", "reason": reason }));
+        answer(200, json!({ "data": [failed], "next": null }))
+    })
+    .await;
+    let said = Oac::of(&script.url)
+        .run(&["session", "turns", SESSION])
+        .await
+        .expect(0);
+    assert!(said.out.contains("nosuch cannot be executed: no …  "), "{said:?}");
+}
+
+#[tokio::test]
+async fn the_usage_of_cancel_names_its_arguments_in_their_order() {
+    let said = Oac::unconfigured()
+        .run(&["session", "cancel", SESSION])
+        .await
+        .expect(2);
+    assert!(said.err.contains("cancel [OPTIONS] <S> <TURN|"), "{said:?}");
+}
+
+#[tokio::test]
 async fn logs_print_what_is_stored_and_follow_to_the_end_when_asked() {
     let script = Script::start(|asked, before| async move {
         if let Some(known) = turns(&asked).or_else(|| usual(&asked)) {
