@@ -1,11 +1,15 @@
 //! Sessions, inputs and archive as an application sees them.
 
-use oac_model::{NetworkAccess, TurnId};
+use oac_model::{NetworkAccess, SessionId, TurnId};
 use oac_testkit::core::{TestCore, send};
+use oac_wire::shapes::Operation;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::world::{World, id, stored_sessions};
+use crate::{
+    node::Act,
+    world::{World, id, stored_sessions},
+};
 
 async fn keyed(core: &TestCore, path: &str, key: &str, body: &Value) -> oac_testkit::core::Answer {
     let request = core
@@ -154,6 +158,35 @@ async fn a_session_and_each_of_its_sandboxes_go_only_to_a_node_with_its_labels()
             (world.input(placed.session, "true").await.status == 202).then_some(())
         })
         .await;
+}
+
+/// Three creates came to nothing. Two more after the input do not fail it again: they are counted anew.
+#[tokio::test]
+async fn a_failed_session_starts_over_with_its_next_input() {
+    let world = World::start().await;
+    world.node.plan(Operation::Create, &[Act::Reject; 5]);
+    let session: SessionId = id(&world.post("/v1/sessions", &json!({})).await.expect(201)["id"]);
+    let failed = world
+        .eventually("a failed Session", async || {
+            let shown = world.session(session).await;
+            (shown["state"] == "failed").then_some(shown)
+        })
+        .await;
+    assert!(failed["reason"].is_string(), "{failed}");
+    assert_eq!(
+        (&failed["placement"], &failed["sandbox"]["state"]),
+        (&Value::Null, &json!("none"))
+    );
+    let turn = world.submit(session, "true").await;
+    let placed = world.sandbox_of(session).await;
+    let _connection = placed.sandbox.connect(&world.core.url).await;
+    assert_eq!(placed.sandbox.started(0).await, turn);
+    assert_eq!(world.node.count(Operation::Create), 6);
+    let shown = world.session(session).await;
+    assert_eq!(
+        (&shown["state"], &shown["reason"]),
+        (&json!("busy"), &Value::Null)
+    );
 }
 
 #[tokio::test]

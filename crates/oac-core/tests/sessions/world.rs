@@ -77,7 +77,6 @@ impl World {
     }
 
     /// Gives the node other labels, of which Core hears with its next connection.
-    #[allow(dead_code, reason = "the tests of Turns need no labels")]
     pub async fn label_node(&mut self, labels: &[(&str, &str)]) {
         let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         self.node.kill().await;
