@@ -2,8 +2,8 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
-use oac_model::Digest;
-use oac_provider::{MachineIdentity, Provider, host_id_of};
+use oac_model::{Digest, ProviderKind};
+use oac_provider::{MachineIdentity, Provider, Registered, RegistrationError, host_id_of};
 use oac_provider_docker::{DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id};
 use oac_records::{Directory, RecordError};
 
@@ -12,11 +12,22 @@ use crate::{
     limits::PROBE,
 };
 
+/// A kind of backend and its registration.
+type Registration = (ProviderKind, fn() -> Result<Registered, RegistrationError>);
+
+/// The backends that this program serves. What is not registered with complete declarations and a run of the whole
+/// conformance suite is not loaded (P-071).
+pub const REGISTRY: &[Registration] = &[(ProviderKind::Docker, oac_provider_docker::registered)];
+
 const RECEIPTS: &str = "receipts";
 const MACHINE_ID: &str = "/etc/machine-id";
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
+    #[error("this build of oac-node has no backend {}", .0.as_str())]
+    Unknown(ProviderKind),
+    #[error("the backend is not registered as the contract asks")]
+    Registration(#[source] RegistrationError),
     #[error("the folder of the receipts cannot be used")]
     Receipts(#[source] RecordError),
     #[error("the Docker backend cannot be set up")]
@@ -37,6 +48,10 @@ pub fn provider(
     state_dir: &Path,
     host_id: Digest,
 ) -> Result<Arc<dyn Provider>, BackendError> {
+    let kind = config.specification.provider;
+    let registration = REGISTRY.iter().find(|(registered, _)| *registered == kind);
+    let (_, registered) = registration.ok_or(BackendError::Unknown(kind))?;
+    let registered = registered().map_err(BackendError::Registration)?;
     let Native::Docker(docker) = &config.native;
     let receipts = Directory::create(&state_dir.join(RECEIPTS)).map_err(BackendError::Receipts)?;
     let provider = DockerProvider::new(DockerSetup {
@@ -49,7 +64,7 @@ pub fn provider(
         clock: DockerSetup::system_clock(),
     })
     .map_err(BackendError::Docker)?;
-    Ok(provider)
+    registered.admit(provider).map_err(BackendError::Registration)
 }
 
 /// The present host's id for this configuration (node.md section 4).
@@ -60,4 +75,20 @@ pub async fn host_id(config: &Configuration) -> Result<Digest, HostError> {
         .map_err(HostError::Engine)?;
     let machine_id = std::fs::read_to_string(MACHINE_ID).map_err(|_| HostError::MachineId)?;
     host_id_of(&machine_id, &engine).ok_or(HostError::MachineId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: P-071
+    // inv: INV-V2
+    #[test]
+    fn every_backend_of_this_program_is_registered_with_a_run_of_the_whole_suite() {
+        assert!(!REGISTRY.is_empty());
+        for (kind, registered) in REGISTRY {
+            let registered = registered().unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+            assert_eq!(registered.kind(), *kind);
+        }
+    }
 }

@@ -2,10 +2,12 @@
 //! it is registered. What the cases do is in `suite`; the table is here so that a program can refuse a backend whose
 //! suite was not run.
 
+use std::sync::Arc;
+
 use oac_model::ProviderKind;
 use oac_wire::shapes::Operation;
 
-use crate::{Declarations, NativeWork, Support, declarations_of};
+use crate::{Declarations, NativeWork, Provider, Support, declarations_of};
 
 /// What a backend has to declare for a case to be about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,10 +261,7 @@ impl Registered {
 
     /// Takes a backend of this kind, if it declares what it is registered with: what Core refuses before it looks up a
     /// node is what the node's backend refuses (P-072).
-    pub fn admit<P: crate::Provider>(
-        &self,
-        provider: std::sync::Arc<P>,
-    ) -> Result<std::sync::Arc<dyn crate::Provider>, RegistrationError> {
+    pub fn admit(&self, provider: Arc<dyn Provider>) -> Result<Arc<dyn Provider>, RegistrationError> {
         match provider.declarations() == self.declarations {
             true => Ok(provider),
             false => Err(RegistrationError::Undeclared(self.kind)),

@@ -276,3 +276,44 @@ pub trait Provider: Send + Sync + 'static {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declare(operations: &[(Operation, Support)]) -> Result<Declarations, DeclarationError> {
+        Declarations::new(operations, &[NetworkAccess::Public], NativeWork::Engine)
+    }
+
+    // req: P-071, P-073
+    // inv: INV-V2
+    #[test]
+    fn declarations_hold_exactly_the_inventory_of_operations_with_well_formed_reasons() {
+        let all: Vec<_> = Operation::ALL.iter().map(|o| (*o, Support::Supported)).collect();
+        assert!(declare(&all).is_ok());
+        for (at, operation) in Operation::ALL.iter().enumerate() {
+            let mut without = all.clone();
+            without.remove(at);
+            assert_eq!(
+                declare(&without).unwrap_err(),
+                DeclarationError::Missing(*operation)
+            );
+            let mut twice = all.clone();
+            twice.push((*operation, Support::Unsupported("no_reason")));
+            assert_eq!(
+                declare(&twice).unwrap_err(),
+                DeclarationError::Repeated(*operation)
+            );
+            for reason in ["", "Reason", "a reason", "a-reason", "/path", &"r".repeat(65)] {
+                let reason: &'static str = reason.to_owned().leak();
+                let mut bad = all.clone();
+                bad[at].1 = Support::Unsupported(reason);
+                assert_eq!(
+                    declare(&bad).unwrap_err(),
+                    DeclarationError::Reason(*operation),
+                    "{reason:?}"
+                );
+            }
+        }
+    }
+}

@@ -483,6 +483,10 @@ impl World for DockerWorld {
         }
     }
 
+    fn is_quick(&self) -> bool {
+        self.scripted.is_some()
+    }
+
     fn declared(&self) -> Declarations {
         oac_provider_docker::registered().unwrap().declarations().clone()
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::DirBuilderExt as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -34,17 +35,20 @@ pub struct FakeWorld {
     machine: Arc<Machine>,
     durable: Arc<Durable>,
     node: Mutex<Arc<Node>>,
-    _disk: tempfile::TempDir,
+    disk: tempfile::TempDir,
 }
 
 impl FakeWorld {
     /// Panics where the host has no disk for the receipts.
     pub fn new(work: NativeWork, defect: Option<Defect>) -> Self {
         let disk = tempfile::tempdir().expect("a temporary directory");
+        let receipts = disk.path().join("receipts");
+        let private = std::fs::DirBuilder::new().mode(0o700).create(&receipts);
+        private.expect("a directory for the receipts");
         let store = StoreId::random();
         let machine = Machine::new(store);
         let durable = Arc::new(Durable {
-            receipts: ReceiptStore::open(&disk.path().join("receipts")).expect("the directory just made"),
+            receipts: ReceiptStore::open(&receipts).expect("the directory just made"),
             recorded_host: host_of(0),
             recorded_store: store,
             seen: Mutex::default(),
@@ -59,7 +63,7 @@ impl FakeWorld {
             machine,
             durable,
             node: Mutex::new(node),
-            _disk: disk,
+            disk,
         }
     }
 
@@ -262,7 +266,10 @@ impl World for FakeWorld {
                 };
             }
             Arrange::ForgetReceipt(r) => {
-                let path = self._disk.path().join(format!("{}.json", r.allocation_id));
+                let path = self
+                    .disk
+                    .path()
+                    .join(format!("receipts/{}.json", r.allocation_id));
                 std::fs::remove_file(path).expect("the receipt is there");
             }
             Arrange::Discard(r) => {

@@ -242,6 +242,11 @@ pub trait World: Send + Sync {
     /// The provider_key under which the provider answers `observe`.
     fn observed_as(&self) -> InstallationId;
 
+    /// Whether faults are tried at every native call; at those that change something otherwise, where calls cost time.
+    fn is_quick(&self) -> bool {
+        true
+    }
+
     /// The published checkpoints of `reference`. Backends that make none have none.
     fn checkpoints(&self, _reference: &Reference) -> Vec<String> {
         Vec::new()
