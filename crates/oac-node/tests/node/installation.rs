@@ -67,7 +67,11 @@ impl Installation {
 
     /// A configuration for `core` and a backend, unregistered.
     pub(crate) fn on(core: &ScriptedCore, backend: &Backend) -> Self {
-        let temp = tempfile::tempdir().unwrap();
+        // Recognisable, for whoever looks for a path where none belongs.
+        let temp = tempfile::Builder::new()
+            .prefix("canary-of-a-path")
+            .tempdir()
+            .unwrap();
         let root = Directory::create(&temp.path().join("root")).unwrap();
         root.write("seccomp.json", b"{}").unwrap();
         let seccomp = root.path().join("seccomp.json").display().to_string();

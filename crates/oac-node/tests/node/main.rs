@@ -1,5 +1,6 @@
 //! The node in process, against a scripted Core on a real socket and a scripted provider.
 
+mod canaries;
 mod connection;
 mod docker;
 mod installation;

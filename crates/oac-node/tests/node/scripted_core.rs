@@ -174,7 +174,7 @@ pub(crate) struct Link {
     pub(crate) connection_id: ConnectionId,
     pub(crate) owner_epoch: OwnerEpoch,
     pub(crate) sequence: i64,
-    /// Every text the node sent, as it came.
+    /// Every text the node sent, as it came; its close frame as `close <code> <reason>`.
     pub(crate) heard: Vec<String>,
 }
 
@@ -196,7 +196,12 @@ impl Link {
                     return Some(NodeFrame::decode(text.as_bytes()).unwrap());
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+                Some(Ok(Message::Close(frame))) => {
+                    let reason = frame.map(|frame| format!("{} {}", frame.code, frame.reason));
+                    self.heard.push(format!("close {}", reason.unwrap_or_default()));
+                    return None;
+                }
+                Some(Err(_)) | None => return None,
                 Some(Ok(other)) => panic!("{other:?}"),
             }
         }
