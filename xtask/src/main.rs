@@ -19,6 +19,7 @@ mod steps;
 mod test;
 mod tidy;
 mod workspace;
+mod world;
 
 use std::process::ExitCode;
 
@@ -79,6 +80,18 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         replay: Option<std::path::PathBuf>,
     },
+    /// Run the simulation: Cores, nodes and networks through faults drawn from seeds, the invariants checked all the way
+    World {
+        /// Only this seed, with everything that happens
+        #[arg(long, conflicts_with_all = ["seeds", "from"])]
+        seed: Option<u64>,
+        /// How many
+        #[arg(long, default_value_t = 100_000, value_name = "N")]
+        seeds: u64,
+        /// The first
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        from: u64,
+    },
     /// Build a release
     Dist {
         /// Where the release directory goes
@@ -101,6 +114,7 @@ fn main() -> ExitCode {
             seed,
             replay,
         } => fuzz::run(minutes, seed, replay.as_deref()),
+        Command::World { seed, seeds, from } => world::run(seed, seeds, from),
         Command::Dist { out } => dist::run(out.as_deref()),
     });
     match result {

@@ -3,7 +3,7 @@
 //! In go snapshots of what Core stores and sees, and `now` as a number of milliseconds on any clock that only moves
 //! forward; out come answers, next states and actions. The shell persists, then acts, then comes back. This crate
 //! never performs I/O, never reads a clock, never draws random numbers and is never async, so that a whole life of an
-//! allocation, with Core killed between any two steps, runs as a seeded simulation (`tests/simulation.rs`).
+//! allocation, with Core killed between any two steps, runs as a seeded simulation (`oac-world`).
 
 pub mod allocation;
 pub mod limits;

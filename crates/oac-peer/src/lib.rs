@@ -23,3 +23,4 @@ pub mod stream;
 
 pub use moment::Moment;
 pub use outcome::{FailureCode, Outcome};
+pub use random::Random;

@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "oac-runtime",
     "oac-cli",
     "oac-testkit",
+    "oac-world",
     "oac-tests",
 ];
 

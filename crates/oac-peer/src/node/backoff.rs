@@ -23,7 +23,7 @@ impl Backoff {
             self.base_millis = BACKOFF_FIRST_MILLIS;
         }
         let half = self.base_millis / 2;
-        let delay = half + random.next() % (self.base_millis - half + 1);
+        let delay = half + random.below(self.base_millis - half + 1);
         self.base_millis = (self.base_millis * 2).min(BACKOFF_LAST_MILLIS);
         delay
     }

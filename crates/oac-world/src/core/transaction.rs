@@ -1,0 +1,437 @@
+//! Transactions on their way: they commit at one moment, or do not, and what their sender learns is another matter.
+
+use oac_lifecycle::{
+    allocation::Event,
+    placement::{self, Request},
+};
+use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, SessionId};
+use oac_peer::core::{Presence, RecordFailure, Recorded, RetentionAnswer};
+use oac_wire::frames::{Health, RetentionReference};
+
+use super::LEASE;
+use crate::{
+    agenda::Millis,
+    database::{Detail, NotApplied, Owner, PUBLIC_URL},
+    defect::Defect,
+    ids,
+    invariant::Invariant,
+    world::{Happening, World},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TxId(pub(crate) u64);
+
+/// What one transaction writes.
+#[derive(Clone)]
+pub(crate) enum Write {
+    Acquire,
+    Renew,
+    /// The lease is given up.
+    Expire,
+    Presence(NodeId, Box<Presence>),
+    Health(NodeId, ConnectionId, Box<Health>),
+    RemovePresence(NodeId, ConnectionId),
+    Retention(Vec<RetentionReference>),
+    Allocation(AllocationId, Event, Detail),
+    /// The runtime's first link under this link generation.
+    Linked(AllocationId),
+    Place {
+        session: SessionId,
+        node: NodeId,
+        pin: Generation,
+    },
+    Archive(SessionId),
+    Input(SessionId),
+    NewSession(SessionId),
+    NewTarget,
+    Retire(NodeId),
+}
+
+/// Who waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Keeper {
+        asked_at: Millis,
+    },
+    Presence(ConnectionId),
+    Health(ConnectionId),
+    Removal(ConnectionId),
+    Retention(ConnectionId),
+    /// Of a worker that owns this epoch.
+    Step(OwnerEpoch, AllocationId),
+    Place(OwnerEpoch, SessionId),
+    Nobody,
+}
+
+#[derive(Clone)]
+pub(crate) enum Reply {
+    Owned(Option<OwnerEpoch>),
+    Recorded(Recorded),
+    Retention(RetentionAnswer),
+    Removed,
+    /// The event's outcome: applied, refused, or its row is gone.
+    Applied(bool),
+    Placed(bool),
+    Done,
+    NotOwner,
+    /// Whether the whole may be tried again unchanged.
+    Failed {
+        transient: bool,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Commits,
+    FailsBefore,
+    ReplyLost,
+}
+
+pub(crate) struct Transaction {
+    pub(crate) core: usize,
+    run: u64,
+    pub(crate) epoch: Option<OwnerEpoch>,
+    pub(crate) write: Write,
+    pub(crate) purpose: Purpose,
+    pub(crate) tries: u32,
+    fate: Fate,
+    /// It has left its sender and commits even when that is gone.
+    left: bool,
+    pub(crate) reply: Option<Reply>,
+}
+
+impl World {
+    pub(crate) fn submit(&mut self, core: usize, epoch: Option<OwnerEpoch>, write: Write, purpose: Purpose) {
+        let id = TxId(self.number());
+        let transaction = Transaction {
+            core,
+            run: self.cores[core].run,
+            epoch,
+            write,
+            purpose,
+            tries: 0,
+            fate: Fate::Commits,
+            left: false,
+            reply: None,
+        };
+        self.transactions.insert(id, transaction);
+        self.send_transaction(id);
+    }
+
+    fn send_transaction(&mut self, id: TxId) {
+        let Some(core) = self.transactions.get(&id).map(|tx| tx.core) else {
+            return;
+        };
+        let renews = self
+            .transactions
+            .get(&id)
+            .is_some_and(|tx| matches!(tx.write, Write::Renew));
+        let cut = self.cores[core].cut_until > self.now
+            || renews && self.cores[core].renewals_fail_until > self.now;
+        let fails = self.fails_until > self.now && self.random.one_in(2);
+        let lost = self.reply_lost_until > self.now && self.random.one_in(2);
+        let most = if self.slow_until > self.now { 2_900 } else { 8 };
+        let left = self.random.one_in(2);
+        if let Some(tx) = self.transactions.get_mut(&id) {
+            tx.left = left;
+            tx.tries += 1;
+            tx.fate = match (cut || fails, lost) {
+                (true, _) => Fate::FailsBefore,
+                (false, true) => Fate::ReplyLost,
+                (false, false) => Fate::Commits,
+            };
+        }
+        self.after(1, most, Happening::Commits(id));
+    }
+
+    /// The moment of the commit.
+    pub(crate) fn commits(&mut self, id: TxId) {
+        let Some(tx) = self.transactions.get(&id) else {
+            return;
+        };
+        let (core, run, epoch, fate, left) = (tx.core, tx.run, tx.epoch, tx.fate, tx.left);
+        let alive = self.cores[core].is(run);
+        if !alive && !left && !matches!(tx.write, Write::Expire) {
+            self.transactions.remove(&id);
+            return;
+        }
+        let reply = if fate == Fate::FailsBefore {
+            Reply::Failed { transient: true }
+        } else {
+            let (write, purpose) = (tx.write.clone(), tx.purpose);
+            let holder = core as u64 * 1_000_000 + run;
+            match self.execute(holder, epoch, write, purpose) {
+                _ if fate == Fate::ReplyLost => {
+                    self.reach("a transaction committed and its sender does not know");
+                    Reply::Failed { transient: false }
+                }
+                reply => reply,
+            }
+        };
+        let step = self
+            .transactions
+            .get(&id)
+            .is_some_and(|tx| matches!(tx.purpose, Purpose::Step(..)));
+        if alive && step && matches!(reply, Reply::Applied(true)) {
+            self.after_commit(core);
+        }
+        if !self.cores[core].is(run) {
+            self.transactions.remove(&id);
+            return;
+        }
+        if let Some(tx) = self.transactions.get_mut(&id) {
+            tx.reply = Some(reply);
+        }
+        self.after(0, 4, Happening::Replied(core, run, id));
+    }
+
+    /// The faults that wait for the moment between a commit and its reply.
+    fn after_commit(&mut self, core: usize) {
+        match self.cores[core].at_commit.pop() {
+            Some(None) => {
+                self.reach("a Core ended between a commit and its reply");
+                self.core_ends(core);
+                self.core_restarts(core, 500);
+            }
+            Some(Some(stall)) => {
+                self.reach("a Core stalled between a commit and its reply");
+                self.say(|| format!("core {core}: stalls for {stall} ms"));
+                self.cores[core].stalled_until = (self.now + stall).min(self.calm_at);
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn again(&mut self, core: usize, run: u64, id: TxId) {
+        if self.cores[core].is(run) {
+            self.send_transaction(id);
+        } else {
+            self.transactions.remove(&id);
+        }
+    }
+
+    fn execute(&mut self, holder: u64, epoch: Option<OwnerEpoch>, write: Write, purpose: Purpose) -> Reply {
+        let now = self.now;
+        if let Write::Acquire = write {
+            return Reply::Owned(self.acquire(holder));
+        }
+        let Some(epoch) = epoch else {
+            return Reply::NotOwner;
+        };
+        let owner = self
+            .db
+            .owner
+            .filter(|owner| (owner.holder, owner.epoch) == (holder, epoch));
+        if owner.is_none() {
+            if let Write::Renew = write {
+                return Reply::Owned(None);
+            }
+            if !self.has(Defect::StaleCommit) {
+                self.reach("a transaction of a former owner was refused");
+                return Reply::NotOwner;
+            }
+        }
+        self.demand(owner.is_some(), Invariant::C1, || {
+            format!("epoch {epoch} writes and is over")
+        });
+        match write {
+            Write::Acquire => Reply::NotOwner,
+            Write::Renew => {
+                if let Some(owner) = self.db.owner.as_mut() {
+                    owner.expires_at = now + LEASE;
+                }
+                Reply::Owned(Some(epoch))
+            }
+            Write::Expire => {
+                if let Some(owner) = self.db.owner.as_mut() {
+                    owner.expires_at = now;
+                }
+                Reply::Done
+            }
+            Write::Presence(node, presence) => {
+                let connection = presence.connection_id;
+                let managing = presence.managing;
+                let recorded = self.record(node, connection, epoch, &presence.health, Some(managing));
+                Reply::Recorded(recorded)
+            }
+            Write::Health(node, connection, health) => {
+                Reply::Recorded(self.record(node, connection, epoch, &health, None))
+            }
+            Write::RemovePresence(node, connection) => {
+                self.remove_presence(node, connection);
+                Reply::Removed
+            }
+            Write::Retention(asked) => Reply::Retention(self.answer_retention(&asked, purpose)),
+            Write::Allocation(id, event, detail) => {
+                let done = self.apply_event(id, event, &detail);
+                Reply::Applied(done)
+            }
+            Write::Linked(id) => {
+                let Some(row) = self.db.allocations.get_mut(&id) else {
+                    return Reply::Done;
+                };
+                if matches!(row.state, AllocationState::Creating | AllocationState::Running) {
+                    row.initialized = true;
+                    let session = row.session;
+                    if let Some(session) = self.db.sessions.get_mut(&session) {
+                        session.failed_creates = 0;
+                        session.waiting = false;
+                    }
+                }
+                Reply::Done
+            }
+            Write::Place { session, node, pin } => Reply::Placed(self.place(session, node, pin)),
+            Write::Archive(id) => {
+                let Some(session) = self.db.sessions.get_mut(&id) else {
+                    return Reply::Done;
+                };
+                session.archived = true;
+                session.waiting = false;
+                let row = self
+                    .db
+                    .unreleased()
+                    .find(|row| row.session == id)
+                    .map(|row| row.id);
+                if let Some(row) = row {
+                    self.db.give_up(row, oac_lifecycle::allocation::Cause::Archive);
+                }
+                Reply::Done
+            }
+            Write::Input(id) => {
+                if let Some(session) = self.db.sessions.get_mut(&id).filter(|s| !s.archived && !s.failed) {
+                    session.waiting = true;
+                }
+                self.demanded(id);
+                Reply::Done
+            }
+            Write::NewSession(id) => {
+                self.db.sessions.entry(id).or_default();
+                self.demanded(id);
+                Reply::Done
+            }
+            Write::NewTarget => {
+                if self.db.target.get() > 24 {
+                    return Reply::Done;
+                }
+                if let Some(next) = self.db.target.next() {
+                    self.db.target = next;
+                    self.db.digests.push(crate::host::digest(next));
+                }
+                Reply::Done
+            }
+            Write::Retire(id) => {
+                let used = self.db.unreleased().any(|row| row.node == id);
+                let others = self.db.nodes.values().filter(|node| !node.retired).count() > 1;
+                if let Some(node) = self.db.nodes.get_mut(&id).filter(|_| !used && others) {
+                    node.retired = true;
+                    self.say(|| format!("node {} is REMOVED", ids::number(id.as_uuid())));
+                }
+                Reply::Done
+            }
+        }
+    }
+
+    /// Admission places in the transaction that admits; here the owner's worker does, at once.
+    fn demanded(&mut self, session: SessionId) {
+        let now = self.now;
+        for core in 0..self.cores.len() {
+            if let Some(worker) = self.worker(core) {
+                worker.waiting.insert(session, now);
+            }
+            self.poke(core);
+        }
+    }
+
+    fn acquire(&mut self, holder: u64) -> Option<OwnerEpoch> {
+        let now = self.now;
+        if self.db.owner.is_some_and(|owner| now < owner.expires_at) {
+            return None;
+        }
+        let last = self.db.last_epoch;
+        let next = match self.has(Defect::EpochReused) && last > 0 {
+            true => last,
+            false => last + 1,
+        };
+        self.demand(next > last, Invariant::C2, || {
+            format!("epoch {next} after {last}")
+        });
+        self.db.last_epoch = next;
+        let epoch = OwnerEpoch::try_from(next).ok()?;
+        self.db.owner = Some(Owner {
+            holder,
+            epoch,
+            expires_at: now + LEASE,
+        });
+        Some(epoch)
+    }
+
+    /// The placing transaction: the chosen node is locked and looked at again.
+    fn place(&mut self, session: SessionId, node: NodeId, pin: Generation) -> bool {
+        if !self.db.wants(session) && !self.has(Defect::PlaceTwice) {
+            return true;
+        }
+        if self
+            .db
+            .sessions
+            .get(&session)
+            .is_none_or(|session| session.archived || session.failed)
+        {
+            return true;
+        }
+        let Some(row) = self.db.nodes.get(&node).filter(|row| !row.retired) else {
+            return false;
+        };
+        let view = self.db.view(row, self.now);
+        let fits = placement::recheck(&Request::default(), PUBLIC_URL, pin, &view);
+        if fits.is_err() && !self.has(Defect::PlaceWithoutRecheck) {
+            self.reach("a placement was refused under its node's lock");
+            return false;
+        }
+        let id = self.db.place(session, node, pin);
+        self.say(|| {
+            let (id, session) = (ids::number(id.as_uuid()), ids::number(session.as_uuid()));
+            format!(
+                "session {session}: allocation {id} placed on node {}",
+                ids::number(node.as_uuid())
+            )
+        });
+        true
+    }
+
+    fn apply_event(&mut self, id: AllocationId, event: Event, detail: &Detail) -> bool {
+        let before = self.db.allocations.get(&id).cloned();
+        let mut next = self.number();
+        let applied = self.db.apply(id, event, detail, &mut next);
+        match applied {
+            Ok(state) => {
+                if let Some(before) = before {
+                    self.say(|| format!("allocation {}: {event:?} -> {state:?}", ids::number(id.as_uuid())));
+                    self.check_event(&before, event, detail);
+                }
+                true
+            }
+            Err(NotApplied::Refused(refused)) => {
+                self.say(|| format!("allocation {}: {refused}", ids::number(id.as_uuid())));
+                false
+            }
+            Err(NotApplied::Missing) => false,
+        }
+    }
+}
+
+/// How often a recording or an event is tried again while the database is merely busy.
+pub(crate) fn retries(purpose: Purpose) -> Option<(u32, Millis)> {
+    match purpose {
+        Purpose::Presence(_) | Purpose::Health(_) | Purpose::Retention(_) => Some((3, 1)),
+        Purpose::Removal(_) => Some((u32::MAX, 250)),
+        Purpose::Step(..) => Some((6, 50)),
+        Purpose::Keeper { .. } | Purpose::Place(..) | Purpose::Nobody => None,
+    }
+}
+
+pub(crate) fn recording_failed(reply: &Reply) -> Recorded {
+    Recorded::Failed(match reply {
+        Reply::NotOwner => RecordFailure::Epoch,
+        _ => RecordFailure::Storage,
+    })
+}

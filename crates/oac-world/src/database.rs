@@ -1,0 +1,451 @@
+//! Core's rows, and the transactions that change them. Each happens at one moment, as locks make it look.
+//!
+//! What an event does to an allocation is decided by `oac_lifecycle`; rows hold what the store's columns hold, and a
+//! state is read back from them each time, so that nothing but what is stored survives a Core.
+
+use std::collections::BTreeMap;
+
+use oac_lifecycle::{
+    allocation::{Afterwards, Cause, CreateProof, Event, OperationState, Record, Refused, Sighting, State},
+    limits::{CREATE_ATTEMPTS, ONLINE_WINDOW},
+    placement::{self, Deployment, Mode, TargetStatus},
+};
+use oac_model::{
+    AllocationId, AllocationState, ComputePhase, ConnectionId, Digest, Generation, NodeId, OwnerEpoch,
+    Reference, SessionId, Time,
+};
+use oac_wire::shapes::Operation;
+
+use crate::{agenda::Millis, ids};
+
+pub(crate) const PUBLIC_URL: &str = "https://core.example";
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    /// A process.
+    pub(crate) holder: u64,
+    pub(crate) epoch: OwnerEpoch,
+    pub(crate) expires_at: Millis,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct StatusRow {
+    pub(crate) state: oac_wire::frames::GenerationState,
+    pub(crate) connection: ConnectionId,
+    pub(crate) epoch: OwnerEpoch,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct NodeRow {
+    pub(crate) id: NodeId,
+    pub(crate) managing: bool,
+    pub(crate) pin: Option<Generation>,
+    pub(crate) max_active: u32,
+    pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
+    pub(crate) last_seen: Millis,
+    pub(crate) statuses: BTreeMap<Generation, StatusRow>,
+    pub(crate) retired: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionRow {
+    pub(crate) archived: bool,
+    pub(crate) failed: bool,
+    pub(crate) failed_creates: u32,
+    /// A Turn waits.
+    pub(crate) waiting: bool,
+    pub(crate) latest: Option<AllocationId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OperationRow {
+    pub(crate) id: u64,
+    pub(crate) kind: Operation,
+    pub(crate) state: OperationState,
+    pub(crate) node: NodeId,
+    /// Once it is marked as sent.
+    pub(crate) on: Option<(ConnectionId, OwnerEpoch)>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct AllocationRow {
+    pub(crate) id: AllocationId,
+    pub(crate) session: SessionId,
+    pub(crate) node: NodeId,
+    pub(crate) generation: Generation,
+    pub(crate) state: AllocationState,
+    pub(crate) cause: Option<Cause>,
+    pub(crate) create_settled: bool,
+    pub(crate) initialized: bool,
+    pub(crate) link_generation: Generation,
+    /// A credential opens its link.
+    pub(crate) linkable: bool,
+    pub(crate) diagnostic: Option<oac_lifecycle::allocation::Diagnostic>,
+    /// Oldest first.
+    pub(crate) operations: Vec<OperationRow>,
+    /// Whether a create of it ever left; no column, for the checks.
+    pub(crate) ever_sent: bool,
+}
+
+impl AllocationRow {
+    pub(crate) fn reference(&self) -> Reference {
+        ids::reference(self.session, self.id)
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.state == AllocationState::Released
+    }
+
+    pub(crate) fn lifecycle(&self) -> State {
+        let latest = |kind| self.operations.iter().rev().find(|op| op.kind == kind);
+        let record = Record {
+            state: self.state,
+            phase: ComputePhase::Disabled,
+            cause: self.cause,
+            create_settled: self.create_settled,
+            create: latest(Operation::Create).map(|op| op.state),
+            kill: latest(Operation::Kill).map(|op| op.state),
+        };
+        State::try_from(record).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn open(&self) -> Option<OperationRow> {
+        let is_open = |op: &&OperationRow| matches!(op.state, OperationState::Intent | OperationState::Sent);
+        self.operations.iter().rev().find(is_open).copied()
+    }
+}
+
+/// Beside an event: what only its sender knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Detail {
+    pub(crate) operation: Option<u64>,
+    pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
+    /// LossConfirmed: the connection of both answers.
+    pub(crate) on: Option<ConnectionId>,
+    /// Who answered; for the checks.
+    pub(crate) answered_by: Option<NodeId>,
+}
+
+pub(crate) enum NotApplied {
+    Refused(Refused),
+    Missing,
+}
+
+pub(crate) struct Database {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) last_epoch: i64,
+    pub(crate) target: Generation,
+    /// Of each generation, the first at 0.
+    pub(crate) digests: Vec<Digest>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeRow>,
+    pub(crate) sessions: BTreeMap<SessionId, SessionRow>,
+    pub(crate) allocations: BTreeMap<AllocationId, AllocationRow>,
+}
+
+impl Database {
+    pub(crate) fn digest(&self, generation: Generation) -> Option<Digest> {
+        self.digests.get(generation.get() as usize - 1).copied()
+    }
+
+    pub(crate) fn unreleased(&self) -> impl Iterator<Item = &AllocationRow> {
+        self.allocations.values().filter(|row| !row.is_released())
+    }
+
+    /// protocol.md section 8.
+    pub(crate) fn is_kept(&self, generation: Generation) -> bool {
+        self.is_named_otherwise(generation) || self.unreleased().any(|row| row.generation == generation)
+    }
+
+    pub(crate) fn is_named_otherwise(&self, generation: Generation) -> bool {
+        self.target == generation
+            || self.nodes.values().filter(|node| !node.retired).any(|node| {
+                node.pin == Some(generation) || (!node.managing && generation == Generation::FIRST)
+            })
+    }
+
+    fn is_online(&self, node: &NodeRow, now: Millis) -> bool {
+        let epoch = self.owner.map(|owner| owner.epoch);
+        node.connection.is_some_and(|(_, at)| Some(at) == epoch)
+            && now < node.last_seen + ONLINE_WINDOW as Millis
+    }
+
+    /// A node as placement sees it.
+    pub(crate) fn view(&self, node: &NodeRow, now: Millis) -> placement::Node {
+        let pin = match node.managing {
+            true => node.pin,
+            false => Some(Generation::FIRST),
+        };
+        let online = self.is_online(node, now);
+        let status = |generation: Generation| {
+            let status = node.statuses.get(&generation)?;
+            (node.connection == Some((status.connection, status.epoch))).then_some(status.state)
+        };
+        use oac_wire::frames::GenerationState as Reported;
+        let count = self.unreleased().filter(|row| row.node == node.id).count() as u32;
+        placement::Node {
+            id: node.id,
+            created_at: Time::from_millis(ids::number(node.id.as_uuid()) as i64)
+                .unwrap_or_else(|| unreachable!("it is in 1970")),
+            online,
+            provider_ready: online && pin.and_then(status) == Some(Reported::Ready),
+            pin,
+            core_url: PUBLIC_URL.to_owned(),
+            cordoned: false,
+            draining: false,
+            labels: BTreeMap::new(),
+            active: count,
+            retained: count,
+            max_active: node.max_active,
+            max_retained: node.max_active,
+            target_status: status(self.target).map(|status| match status {
+                Reported::Ready => TargetStatus::Ready,
+                Reported::Preparing => TargetStatus::Preparing,
+                Reported::Failed => TargetStatus::Failed,
+            }),
+        }
+    }
+
+    pub(crate) fn views(&self, now: Millis) -> Vec<placement::Node> {
+        let nodes = self.nodes.values().filter(|node| !node.retired);
+        nodes.map(|node| self.view(node, now)).collect()
+    }
+
+    pub(crate) fn deployment(&self) -> Deployment {
+        Deployment {
+            reset_in_progress: false,
+            specification_valid: true,
+            installation_matches: true,
+            mode: Mode::Nodes,
+            target: Some(self.target),
+            public_url: Some(PUBLIC_URL.to_owned()),
+        }
+    }
+
+    /// Whether a Session without a sandbox needs one.
+    pub(crate) fn wants(&self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get(&id).filter(|s| !s.archived && !s.failed) else {
+            return false;
+        };
+        if self.unreleased().any(|row| row.session == id) {
+            return false;
+        }
+        let Some(latest) = session.latest.and_then(|id| self.allocations.get(&id)) else {
+            return true;
+        };
+        match latest.cause.unwrap_or(Cause::Unsent).afterwards() {
+            Afterwards::PlaceAgain | Afterwards::CountAttempt => true,
+            Afterwards::OnDemand => session.waiting,
+            Afterwards::End => false,
+        }
+    }
+
+    pub(crate) fn place(&mut self, session: SessionId, node: NodeId, generation: Generation) -> AllocationId {
+        let id = ids::allocation(self.allocations.len() as u64);
+        let row = AllocationRow {
+            id,
+            session,
+            node,
+            generation,
+            state: AllocationState::Reserved,
+            cause: None,
+            create_settled: false,
+            initialized: false,
+            link_generation: Generation::FIRST,
+            linkable: false,
+            diagnostic: None,
+            operations: Vec::new(),
+            ever_sent: false,
+        };
+        self.allocations.insert(id, row);
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.latest = Some(id);
+        }
+        id
+    }
+
+    /// One event of an allocation: `allocations/record.rs` of Core, in memory.
+    pub(crate) fn apply(
+        &mut self,
+        id: AllocationId,
+        event: Event,
+        detail: &Detail,
+        next_operation: &mut u64,
+    ) -> Result<State, NotApplied> {
+        let row = self.allocations.get(&id).ok_or(NotApplied::Missing)?;
+        if event == Event::LossConfirmed {
+            let current = self.nodes.get(&row.node).and_then(|node| node.connection);
+            let epoch = self.owner.map(|owner| owner.epoch);
+            if !current.is_some_and(|(on, at)| detail.on == Some(on) && Some(at) == epoch) {
+                return Err(NotApplied::Missing);
+            }
+        }
+        let before = row.lifecycle();
+        let refused = Err(NotApplied::Refused(Refused { state: before, event }));
+        if event == Event::CreateIntended && row.cause.is_some() {
+            return refused;
+        }
+        let Ok(after) = before.apply(event) else {
+            return refused;
+        };
+        let mut row = row.clone();
+        if !write_operation(&mut row, event, detail, next_operation) {
+            return refused;
+        }
+        let was = row.state;
+        match after {
+            State::Reserved => row.linkable = false,
+            State::Creating(_) => row.linkable |= event == Event::CreateIntended,
+            State::Running { .. } => row.create_settled = true,
+            State::CleanupPending { cause, create, .. } => {
+                row.cause = Some(cause).filter(|cause| *cause != Cause::Unsent);
+                row.create_settled = create == CreateProof::Settled;
+                revoke(&mut row, was != AllocationState::CleanupPending);
+            }
+            State::Released => {
+                if let Event::GivenUp(cause) = event {
+                    row.cause = row.cause.or(Some(cause).filter(|cause| *cause != Cause::Unsent));
+                }
+                row.create_settled |= matches!(event, Event::Observed(_));
+                revoke(&mut row, was != AllocationState::Released);
+            }
+        }
+        if after.kind() != was {
+            row.state = after.kind();
+            row.diagnostic = None;
+        }
+        if let (Event::Observed(sighting), false) = (event, after == State::Released) {
+            row.diagnostic = diagnostic(after, sighting);
+        }
+        self.allocations.insert(id, row);
+        if after == State::Released && was != AllocationState::Released {
+            self.count_attempt(id);
+        }
+        Ok(after)
+    }
+
+    /// An archive, in the transaction that archives.
+    pub(crate) fn give_up(&mut self, id: AllocationId, cause: Cause) {
+        let Some(row) = self.allocations.get_mut(&id) else {
+            return;
+        };
+        let before = row.lifecycle();
+        let Ok(after) = before.apply(Event::GivenUp(cause)) else {
+            return;
+        };
+        if after == before || row.cause.is_some() {
+            return;
+        }
+        write_operation(row, Event::GivenUp(cause), &Detail::default(), &mut 0);
+        row.cause = Some(cause);
+        row.diagnostic = None;
+        if let State::CleanupPending { create, .. } = after {
+            row.state = after.kind();
+            row.create_settled = create == CreateProof::Settled;
+        } else {
+            // The worker releases it.
+            row.state = AllocationState::Reserved;
+        }
+        row.linkable = true;
+        revoke(row, true);
+    }
+
+    fn count_attempt(&mut self, id: AllocationId) {
+        let row = &self.allocations[&id];
+        let counts = row.cause.map(Cause::afterwards) == Some(Afterwards::CountAttempt);
+        let Some(session) = self
+            .sessions
+            .get_mut(&row.session)
+            .filter(|s| counts && !s.archived)
+        else {
+            return;
+        };
+        session.failed_creates = if row.initialized {
+            0
+        } else {
+            session.failed_creates + 1
+        };
+        if session.failed_creates >= CREATE_ATTEMPTS {
+            session.failed_creates = 0;
+            session.failed = true;
+            session.waiting = false;
+        }
+    }
+}
+
+fn revoke(row: &mut AllocationRow, changed: bool) {
+    if row.linkable || changed {
+        row.linkable = false;
+        if let Some(next) = row.link_generation.next() {
+            row.link_generation = next;
+        }
+    }
+}
+
+/// What an operator is shown; what is shown already is not stored again.
+pub(crate) fn diagnostic(state: State, sighting: Sighting) -> Option<oac_lifecycle::allocation::Diagnostic> {
+    let relevant = match state {
+        State::Running { .. } => true,
+        _ => matches!(sighting, Sighting::Unanswered | Sighting::Ownership),
+    };
+    sighting.diagnostic().filter(|_| relevant)
+}
+
+/// False when the operation is not the one that is open.
+fn write_operation(row: &mut AllocationRow, event: Event, detail: &Detail, next: &mut u64) -> bool {
+    let open = row.open().map(|op| op.id);
+    if let (Some(mine), Some(open)) = (detail.operation, open)
+        && mine != open
+    {
+        return false;
+    }
+    let intent = match event {
+        Event::CreateIntended => Some(Operation::Create),
+        Event::KillIntended => Some(Operation::Kill),
+        _ => None,
+    };
+    if let Some(kind) = intent {
+        // A unique index of the store: one operation in intent or sent.
+        if open.is_some() {
+            return false;
+        }
+        *next += 1;
+        row.operations.push(OperationRow {
+            id: detail.operation.unwrap_or(*next),
+            kind,
+            state: OperationState::Intent,
+            node: row.node,
+            on: None,
+        });
+        return true;
+    }
+    let op = open.and_then(|open| row.operations.iter_mut().find(|op| op.id == open));
+    let becomes = match (event, op.as_ref().map(|op| op.state)) {
+        (Event::MarkedSent, Some(OperationState::Intent)) => OperationState::Sent,
+        (Event::NotSent, Some(_)) => OperationState::Rejected,
+        (Event::AnswerLost, Some(OperationState::Sent)) => OperationState::Unconfirmed,
+        (Event::KillAnswered, Some(OperationState::Sent)) => OperationState::Settled,
+        (Event::CreateAnswered(sighting), Some(OperationState::Sent)) => match sighting.settles_create() {
+            true => OperationState::Settled,
+            false => OperationState::Unconfirmed,
+        },
+        // An intent that was never sent is dropped with the demand; a sent one goes on.
+        (Event::GivenUp(_), Some(OperationState::Intent)) => OperationState::Rejected,
+        (Event::Observed(sighting), _) if sighting.settles_create() => {
+            for op in &mut row.operations {
+                if op.state == OperationState::Unconfirmed && op.kind == Operation::Create {
+                    op.state = OperationState::Settled;
+                }
+            }
+            return true;
+        }
+        (Event::Observed(_) | Event::LossConfirmed | Event::GivenUp(_), _) => return true,
+        _ => return false,
+    };
+    if let Some(op) = op {
+        op.state = becomes;
+        if let (Event::MarkedSent, Some(on)) = (event, detail.connection) {
+            op.on = Some(on);
+        }
+    }
+    true
+}

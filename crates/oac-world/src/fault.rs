@@ -1,0 +1,304 @@
+//! What goes wrong, and what people do meanwhile: a schedule drawn from the seed before the world begins, so that a
+//! failure can be looked for again with fewer entries.
+
+use oac_peer::Random;
+
+use crate::agenda::Millis;
+
+/// When disorder ends and everything must come to rest. Some seeds last long enough for the five-minute limits.
+pub(crate) fn calm_at(seed: u64) -> Millis {
+    if is_long(seed) { 1_200_000 } else { 150_000 }
+}
+
+fn is_long(seed: u64) -> bool {
+    seed % 12 == 7
+}
+
+/// Hosts, Cores and Sessions are numbers; the world takes them modulo what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is gone between any two steps; it starts again after `down`.
+    CoreCrash {
+        core: u64,
+        down: Millis,
+    },
+    /// It does nothing for a while and goes on as if nothing had been.
+    CoreStall {
+        core: u64,
+        millis: Millis,
+    },
+    /// SIGTERM: connections are closed, the lease is given up.
+    CoreStop {
+        core: u64,
+    },
+    /// It ends, or does nothing for a while, at the moment at which a step of its worker commits.
+    AtCommit {
+        core: u64,
+        stall: Option<Millis>,
+    },
+    /// The lease alone is not renewed: its row is locked by somebody.
+    RenewalsFail {
+        core: u64,
+        millis: Millis,
+    },
+    /// It does not reach the database.
+    DatabaseCut {
+        core: u64,
+        millis: Millis,
+    },
+    /// Transactions of everybody fail before they commit.
+    DatabaseFails {
+        millis: Millis,
+    },
+    /// Transactions commit, and whoever sent them learns only that something failed.
+    CommitReplyLost {
+        millis: Millis,
+    },
+    /// Transactions take up to some seconds.
+    DatabaseSlow {
+        millis: Millis,
+    },
+    NodeCrash {
+        host: u64,
+        down: Millis,
+    },
+    /// It ends while the engine makes something for it.
+    CrashInCall {
+        host: u64,
+        down: Millis,
+    },
+    /// SIGTERM.
+    NodeStop {
+        host: u64,
+    },
+    NodeStall {
+        host: u64,
+        millis: Millis,
+    },
+    /// Kernel and containers end; no socket is closed.
+    Reboot {
+        host: u64,
+        down: Millis,
+    },
+    /// Both ends see the connection end.
+    Cut {
+        host: u64,
+    },
+    /// Neither end sees anything.
+    SilentCut {
+        host: u64,
+    },
+    /// One direction is dropped without a word.
+    HalfOpen {
+        host: u64,
+        to_core: bool,
+    },
+    /// What is sent takes up to some seconds.
+    SlowPath {
+        host: u64,
+        millis: Millis,
+    },
+    DialsRefused {
+        host: u64,
+        millis: Millis,
+    },
+    /// The next dial reaches Core twice.
+    DuplicateDial {
+        host: u64,
+    },
+    /// A proxy answers the next dial 401.
+    Proxy401 {
+        host: u64,
+    },
+    EngineDown {
+        host: u64,
+        millis: Millis,
+    },
+    EngineSlow {
+        host: u64,
+        millis: Millis,
+    },
+    /// The engine refuses the next change.
+    EngineRefuses {
+        host: u64,
+    },
+    /// The next change takes effect, and its answer never comes.
+    EngineAnswerLost {
+        host: u64,
+    },
+    ContainerRemoved {
+        host: u64,
+    },
+    ContainerEnds {
+        host: u64,
+    },
+    /// `identity.json` cannot be written.
+    DiskFull {
+        host: u64,
+        millis: Millis,
+    },
+    /// The next frame of the kind is changed on its way to the node or to Core.
+    Tamper {
+        host: u64,
+        with: Tamper,
+    },
+    /// Many calls at once to one node.
+    Burst {
+        host: u64,
+        calls: u64,
+        patience: Millis,
+    },
+    NewSession,
+    Input {
+        session: u64,
+    },
+    Archive {
+        session: u64,
+    },
+    NewTarget,
+    /// Several in a row, so that a report cannot name all there are.
+    NewTargets {
+        count: u64,
+    },
+    /// An operator removes a node that nothing is left on.
+    Retire {
+        host: u64,
+    },
+}
+
+/// How a dishonest peer changes a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tamper {
+    /// A request's sequence is one too high.
+    SkippedSequence,
+    /// A request names an operation that does not exist.
+    UnknownOperation,
+    /// A retention_ack differs from its request in one member.
+    AckId,
+    AckSequence,
+    AckGeneration,
+    AckDigest,
+    AckDropped,
+    /// A welcome of an owner before the one the node has stored.
+    LowerEpoch,
+    /// A failed response carries an info that settles nothing.
+    FailureWithInfo,
+    /// A heartbeat omits every generation: honest, and it means nothing.
+    OmitGenerations,
+}
+
+const TAMPERS: [Tamper; 10] = [
+    Tamper::SkippedSequence,
+    Tamper::UnknownOperation,
+    Tamper::AckId,
+    Tamper::AckSequence,
+    Tamper::AckGeneration,
+    Tamper::AckDigest,
+    Tamper::AckDropped,
+    Tamper::LowerEpoch,
+    Tamper::FailureWithInfo,
+    Tamper::OmitGenerations,
+];
+
+/// One entry of a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    pub at: Millis,
+    pub fault: Fault,
+}
+
+/// The schedule of a seed, in order of time.
+pub fn schedule(seed: u64) -> Vec<Planned> {
+    let mut random = Random::new(seed ^ 0x5eed_0fa0_1755_eed5);
+    let count = 6 + random.below(24);
+    let mut planned: Vec<_> = (0..count)
+        .map(|_| Planned {
+            at: 1_000 + random.below(calm_at(seed) - 5_000),
+            fault: fault(&mut random, is_long(seed)),
+        })
+        .collect();
+    if is_long(seed) && random.one_in(2) {
+        // A create whose node is away for longer than any limit.
+        planned.push(Planned {
+            at: random.below(5_000),
+            fault: Fault::CrashInCall {
+                host: random.below(64),
+                down: 330_000 + random.below(300_000),
+            },
+        });
+    }
+    planned.sort_by_key(|planned| planned.at);
+    planned
+}
+
+fn fault(random: &mut Random, long: bool) -> Fault {
+    let host = random.below(64);
+    let core = random.below(64);
+    let session = random.below(64);
+    // Short ones slip between two steps, long ones outlast leases and silence.
+    let millis = match random.below(3) {
+        0 => random.below(2_000),
+        1 => random.below(12_000),
+        _ if long => random.below(600_000),
+        _ => random.below(60_000),
+    };
+    match random.below(54) {
+        0 | 1 => Fault::CoreCrash { core, down: millis },
+        2..=4 => Fault::CoreStall { core, millis },
+        5 => Fault::CoreStop { core },
+        6 => Fault::DatabaseCut { core, millis },
+        7 => Fault::DatabaseFails { millis: millis / 4 },
+        8 => Fault::CommitReplyLost { millis: millis / 4 },
+        9 => Fault::DatabaseSlow { millis },
+        10 | 11 => Fault::NodeCrash { host, down: millis },
+        12 => Fault::NodeStop { host },
+        13 => Fault::NodeStall { host, millis },
+        14 => Fault::Reboot { host, down: millis },
+        15 | 16 => Fault::Cut { host },
+        17 => Fault::SilentCut { host },
+        18 | 19 => Fault::HalfOpen {
+            host,
+            to_core: random.one_in(2),
+        },
+        20 => Fault::SlowPath { host, millis },
+        21 => Fault::DialsRefused { host, millis },
+        22 => Fault::DuplicateDial { host },
+        23 => Fault::Proxy401 { host },
+        24 => Fault::EngineDown { host, millis },
+        25 => Fault::EngineSlow { host, millis },
+        26 => Fault::EngineRefuses { host },
+        27 => Fault::EngineAnswerLost { host },
+        28 => Fault::ContainerRemoved { host },
+        29 => Fault::ContainerEnds { host },
+        30 => Fault::DiskFull { host, millis },
+        31 | 32 => Fault::Tamper {
+            host,
+            with: TAMPERS[random.below(TAMPERS.len() as u64) as usize],
+        },
+        33 => Fault::Burst {
+            host,
+            calls: 1 + random.below(70),
+            patience: 1 + millis,
+        },
+        34..=36 => Fault::NewSession,
+        37 | 38 => Fault::Input { session },
+        39 | 40 => Fault::Archive { session },
+        41 | 42 => Fault::NewTarget,
+        43 => Fault::Retire { host },
+        44 | 45 => Fault::AtCommit { core, stall: None },
+        46 | 47 => Fault::AtCommit {
+            core,
+            stall: Some(millis),
+        },
+        48 => Fault::RenewalsFail { core, millis },
+        49 | 50 => Fault::CrashInCall { host, down: millis },
+        51 => Fault::NewTargets {
+            count: 2 + random.below(10),
+        },
+        _ => Fault::Burst {
+            host,
+            calls: 30 + random.below(40),
+            patience: 1 + millis,
+        },
+    }
+}

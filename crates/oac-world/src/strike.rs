@@ -1,0 +1,207 @@
+//! What a fault does.
+
+use crate::{
+    agenda::Millis,
+    core::transaction::{Purpose, Write},
+    fault::Fault,
+    host::engine::Status,
+    ids,
+    network::End,
+    world::{Happening, World},
+};
+
+impl World {
+    fn host_of(&self, number: u64) -> usize {
+        (number % self.hosts.len() as u64) as usize
+    }
+
+    fn core_of(&self, number: u64) -> usize {
+        (number % self.cores.len() as u64) as usize
+    }
+
+    pub(crate) fn strike(&mut self, fault: Fault) {
+        if self.calm {
+            return;
+        }
+        self.say(|| format!("FAULT {fault:?}"));
+        let calm_at = self.calm_at;
+        let until = |millis: Millis, now: Millis| (now + millis).min(calm_at);
+        let now = self.now;
+        match fault {
+            Fault::CoreCrash { core, down } => {
+                let core = self.core_of(core);
+                self.core_ends(core);
+                self.core_restarts(core, down);
+            }
+            Fault::CoreStall { core, millis } => {
+                let core = self.core_of(core);
+                self.cores[core].stalled_until = until(millis, now);
+            }
+            Fault::CoreStop { core } => {
+                let core = self.core_of(core);
+                self.core_stops(core);
+            }
+            Fault::DatabaseCut { core, millis } => {
+                let core = self.core_of(core);
+                self.cores[core].cut_until = until(millis, now);
+            }
+            Fault::DatabaseFails { millis } => self.fails_until = until(millis, now),
+            Fault::CommitReplyLost { millis } => self.reply_lost_until = until(millis, now),
+            Fault::DatabaseSlow { millis } => self.slow_until = until(millis, now),
+            Fault::NodeCrash { host, down } => {
+                let host = self.host_of(host);
+                self.node_ends(host, false);
+                self.node_restarts(host, down);
+            }
+            Fault::AtCommit { core, stall } => {
+                let core = self.core_of(core);
+                self.cores[core].at_commit.push(stall);
+            }
+            Fault::RenewalsFail { core, millis } => {
+                let core = self.core_of(core);
+                self.cores[core].renewals_fail_until = until(millis, now);
+            }
+            Fault::CrashInCall { host, down } => {
+                let host = self.host_of(host);
+                self.hosts[host].crash_in_call = Some(down);
+            }
+            Fault::NodeStop { host } => {
+                let host = self.host_of(host);
+                self.node_takes(host, oac_peer::node::Event::Stop);
+                self.node_restarts(host, 1_000);
+            }
+            Fault::NodeStall { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].stalled_until = until(millis, now);
+            }
+            Fault::Reboot { host, down } => {
+                let host = self.host_of(host);
+                self.reboot(host, down);
+            }
+            Fault::Cut { host } | Fault::SilentCut { host } => {
+                let silently = matches!(fault, Fault::SilentCut { .. });
+                for link in self.network.of_host(self.host_of(host)) {
+                    self.cut(link, silently);
+                }
+            }
+            Fault::HalfOpen { host, to_core } => {
+                for link in self.network.of_host(self.host_of(host)) {
+                    if let Some(link) = self.network.links.get_mut(&link) {
+                        let end = if to_core { End::Core } else { End::Node };
+                        let pipe = link.pipe(end);
+                        pipe.mute = true;
+                        pipe.queue.clear();
+                    }
+                }
+            }
+            Fault::SlowPath { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].path_slow_until = until(millis, now);
+            }
+            Fault::DialsRefused { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].refused_until = until(millis, now);
+            }
+            Fault::DuplicateDial { host } => {
+                let host = self.host_of(host);
+                self.hosts[host].duplicates += 1;
+                // So that there is a next dial.
+                self.strike(Fault::Cut { host: host as u64 });
+            }
+            Fault::Proxy401 { host } => {
+                let host = self.host_of(host);
+                self.hosts[host].proxy_401 += 1;
+                self.strike(Fault::Cut { host: host as u64 });
+            }
+            Fault::EngineDown { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].engine.down_until = until(millis, now);
+            }
+            Fault::EngineSlow { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].engine.slow_until = until(millis, now);
+            }
+            Fault::EngineRefuses { host } => {
+                let host = self.host_of(host);
+                self.hosts[host].engine.refuses += 1;
+            }
+            Fault::EngineAnswerLost { host } => {
+                let host = self.host_of(host);
+                self.hosts[host].engine.loses += 1;
+            }
+            Fault::ContainerRemoved { host } | Fault::ContainerEnds { host } => {
+                let host = self.host_of(host);
+                let removes = matches!(fault, Fault::ContainerRemoved { .. });
+                self.container_struck(host, removes);
+            }
+            Fault::DiskFull { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].disk_full_until = until(millis, now);
+            }
+            Fault::Tamper { host, with } => {
+                let host = self.host_of(host);
+                self.hosts[host].tampers.push(with);
+            }
+            Fault::Burst {
+                host,
+                calls,
+                patience,
+            } => {
+                let host = self.host_of(host);
+                self.burst(host, calls, patience);
+            }
+            Fault::NewSession => {
+                let id = ids::session(self.db.sessions.len() as u64);
+                self.asked(Write::NewSession(id));
+            }
+            Fault::Input { session } => {
+                if let Some(id) = self.session_number(session) {
+                    self.asked(Write::Input(id));
+                }
+            }
+            Fault::Archive { session } => {
+                if let Some(id) = self.session_number(session) {
+                    self.asked(Write::Archive(id));
+                }
+            }
+            Fault::NewTarget => self.asked(Write::NewTarget),
+            Fault::NewTargets { count } => (0..count).for_each(|_| self.asked(Write::NewTarget)),
+            Fault::Retire { host } => {
+                let host = self.host_of(host);
+                let node = self.hosts[host].id;
+                self.asked(Write::Retire(node));
+            }
+        }
+    }
+
+    /// Somebody calls the API of whichever Core owns now; without one it is a 503, and nothing happens.
+    fn asked(&mut self, write: Write) {
+        let Some(core) = (0..self.cores.len()).find(|core| self.ownership(*core).is_some()) else {
+            return;
+        };
+        let epoch = self.ownership(core);
+        self.submit(core, epoch, write, Purpose::Nobody);
+    }
+
+    fn container_struck(&mut self, host: usize, removes: bool) {
+        let boot = self.hosts[host].boot;
+        let running: Vec<_> = self.hosts[host]
+            .engine
+            .containers
+            .iter()
+            .filter(|(_, container)| container.status == Status::Running)
+            .map(|(id, _)| *id)
+            .collect();
+        if running.is_empty() {
+            return;
+        }
+        let id = running[self.random.below(running.len() as u64) as usize];
+        if removes {
+            self.hosts[host].engine.containers.remove(&id);
+        } else if let Some(container) = self.hosts[host].engine.containers.get_mut(&id) {
+            container.status = Status::Ended;
+            // `unless-stopped`: a crash of the runtime brings the same sandbox back.
+            self.after(1_000, 20_000, Happening::ContainerRestarts(host, boot, id));
+        }
+    }
+}
