@@ -278,7 +278,8 @@ impl Directory {
     pub(crate) fn rename(&self, from: &str, to: &str, flags: RenameFlags) -> Result<(), Errno> {
         step!(Rename {
             from: self.path.join(from),
-            to: self.path.join(to)
+            to: self.path.join(to),
+            replaces: !flags.contains(RenameFlags::NOREPLACE),
         })?;
         fs::renameat_with(&self.fd, from, &self.fd, to, flags)
     }

@@ -33,6 +33,8 @@ pub enum Step {
     Rename {
         from: PathBuf,
         to: PathBuf,
+        /// Without it the step fails where `to` exists.
+        replaces: bool,
     },
     Unlink {
         path: PathBuf,

@@ -1,0 +1,277 @@
+//! What cannot be proven keeps everything.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use oac_generations::{CollectError, PayloadError, PrepareError, State};
+use oac_model::ProviderKind;
+
+use crate::{
+    base, records,
+    scenario::Scenario,
+    scene::{Scene, generation, source},
+    snapshot,
+};
+
+fn release(scene: &Scene, n: i64) -> PathBuf {
+    scene.root().join("releases").join(source(n).to_string())
+}
+
+/// Payload alone: what a refusal must leave untouched.
+fn payload(scene: &Scene) -> std::collections::BTreeMap<String, (u32, u64, Vec<u8>)> {
+    let mut all = snapshot(&scene.root());
+    all.retain(|name, _| {
+        ["native", "runtime/", "images", "releases"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    });
+    all
+}
+
+// inv: INV-N17
+#[test]
+fn one_original_file_that_cannot_be_verified_prevents_every_deletion() {
+    type Break = fn(&Scene);
+    let breaks: [(&str, Break); 7] = [
+        ("one bit", |s| {
+            let path = s.root().join("images/runtime.tar.gz");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[5] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }),
+        ("a link", |s| {
+            fs::hard_link(s.root().join("native/microsandbox/msb"), s.base.join("second")).unwrap();
+        }),
+        ("a symbolic link", |s| {
+            let path = s.root().join("images/runtime.tar.gz");
+            fs::rename(&path, s.base.join("elsewhere")).unwrap();
+            std::os::unix::fs::symlink(s.base.join("elsewhere"), path).unwrap();
+        }),
+        ("another mode", |s| {
+            let path = s.root().join("native/microsandbox/libkrunfw.so.5");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }),
+        ("no metadata", |s| {
+            fs::remove_file(s.root().join("runtime-artifacts.json")).unwrap()
+        }),
+        ("an unknown hash", |s| {
+            let path = s.root().join("runtime-artifacts.json");
+            let text = fs::read_to_string(&path).unwrap();
+            let from = text.find("\"native/microsandbox/msb\"").unwrap();
+            let to = text[from..].find(['}', ',']).unwrap() + from;
+            let text = format!("{}{}", text[..from].trim_end_matches(','), &text[to..]);
+            fs::write(&path, text).unwrap();
+        }),
+        ("metadata of another installation", |s| {
+            let path = s.root().join("runtime-artifacts.json");
+            let text = fs::read_to_string(&path)
+                .unwrap()
+                .replace("11111111-1111", "21111111-1111");
+            fs::write(path, text).unwrap();
+        }),
+    ];
+    for (what, break_it) in breaks {
+        let base = base();
+        let scene = Scenario::CollectEnrolled.arrange(base.path());
+        break_it(&scene);
+        let (before, images) = (payload(&scene), scene.outside().held());
+        let refused = scene.collect(1);
+        assert!(refused.is_err(), "{what}");
+        assert_eq!(before, payload(&scene), "{what}: {refused:?}");
+        assert_eq!(images, scene.outside().held(), "{what}");
+    }
+}
+
+#[test]
+fn a_foreign_thing_in_a_release_keeps_it_whole() {
+    let base = base();
+    let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+    let foreign = release(&scene, 2).join("native/other");
+    std::os::unix::fs::symlink("/etc/hostname", &foreign).unwrap();
+    let (before, images) = (payload(&scene), scene.outside().held());
+    let refused = scene.collect(2).expect_err("a link");
+    assert!(
+        matches!(refused, CollectError::Payload(PayloadError::Foreign(_))),
+        "{refused:?}"
+    );
+    assert_eq!((before, images), (payload(&scene), scene.outside().held()));
+    fs::remove_file(foreign).unwrap();
+    scene.collect(2).expect("nothing foreign");
+    assert_eq!(scene.state(2), State::Dropped);
+}
+
+#[test]
+fn an_engine_that_proves_nothing_keeps_everything_and_a_missing_program_proves_no_absence() {
+    let image = |scene: &Scene| scene.image_name(2);
+    type Break = fn(&Scene);
+    let breaks: [(&str, Break); 8] = [
+        ("a sandbox", |s| s.outside().set_sandboxes("[{}]")),
+        ("no list of sandboxes", |s| s.outside().set_sandboxes("{}")),
+        ("half a list of sandboxes", |s| s.outside().set_sandboxes("[")),
+        ("a cut list of images", |s| {
+            let name = s.image_name(2);
+            s.outside().set_inventory(&name);
+        }),
+        ("a line that is no image", |s| {
+            let text = format!("{}\nerror: busy\n", s.image_name(2));
+            s.outside().set_inventory(&text);
+        }),
+        ("the program is missing", |s| {
+            fs::remove_file(release(s, 2).join("native/microsandbox/msb")).unwrap()
+        }),
+        ("the program has other bytes", |s| {
+            fs::write(release(s, 2).join("native/microsandbox/msb"), "other").unwrap();
+        }),
+        ("the store is another installation's", |s| {
+            for store in fs::read_dir(s.base.join("m")).unwrap() {
+                let path = store.unwrap().path().join("oac-installation.json");
+                fs::write(
+                    path,
+                    "{\"installation_id\":\"21111111-1111-4111-8111-111111111111\"}",
+                )
+                .unwrap();
+            }
+        }),
+    ];
+    for (what, break_it) in breaks {
+        let base = base();
+        let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+        break_it(&scene);
+        let before = payload(&scene);
+        let refused = scene.collect(2);
+        assert!(refused.is_err(), "{what}");
+        assert_eq!(before, payload(&scene), "{what}: {refused:?}");
+        assert!(scene.outside().held().contains(&image(&scene)), "{what}");
+        assert_eq!(scene.state(2), State::Collecting, "{what}: unusable from now on");
+    }
+}
+
+// inv: INV-N19
+#[test]
+fn no_docker_image_is_removed_not_even_asked_about() {
+    let base = base();
+    let scene = Scenario::CollectDocker.arrange(base.path());
+    let images = scene.outside().held();
+    // The scripted engine answers every native question of a Docker node with an error, which would stop it.
+    scene.collect(2).expect("without a native question");
+    assert_eq!(scene.state(2), State::Dropped);
+    assert_eq!(images, scene.outside().held());
+    assert!(images.contains(&scene.image_name(2)));
+}
+
+// inv: INV-N21
+#[test]
+fn repair_changes_no_existing_file_and_one_conflicting_byte_prevents_every_download() {
+    let base = base();
+    let scene = Scenario::Repair.arrange(base.path());
+    let helper = release(&scene, 2).join("native/bin/oac-microsandbox-helper");
+    let whole = fs::read(&helper).unwrap();
+    let mut bytes = whole.clone();
+    bytes[0] ^= 1;
+    fs::write(&helper, &bytes).unwrap();
+    let before = payload(&scene);
+    let refused = scene.prepare(2).expect_err("a conflict");
+    assert!(
+        matches!(refused, PrepareError::Payload(PayloadError::Conflict(_))),
+        "{refused:?}"
+    );
+    assert_eq!(refused.exit_status(), 65);
+    assert_eq!(before, payload(&scene));
+    fs::write(&helper, &whole).unwrap();
+    let before = payload(&scene);
+    scene.prepare(2).expect("repaired");
+    let after = payload(&scene);
+    for (name, file) in &before {
+        assert_eq!(after.get(name), Some(file), "{name}");
+    }
+    assert!(after.keys().any(|name| name.ends_with("native/microsandbox/msb")));
+    assert_eq!(scene.state(2), State::Published);
+}
+
+#[test]
+fn wrong_bytes_are_never_published_and_the_next_attempt_begins_anew() {
+    let base = base();
+    let scene = Scene::create(base.path(), ProviderKind::Microsandbox);
+    scene.outside().set_wrong("bytes");
+    let refused = scene.prepare(2).expect_err("other bytes");
+    assert_eq!(refused.exit_status(), 65, "{refused:?}");
+    assert!(
+        !release(&scene, 2)
+            .join("native/bin/oac-microsandbox-helper")
+            .exists()
+    );
+    assert_eq!(scene.state(2), State::Planned);
+    scene.outside().set_wrong("nothing");
+    scene.prepare(2).expect("the right bytes");
+    crate::proof::complete(&scene, 2);
+}
+
+#[test]
+fn another_specification_or_a_drifted_plan_refuses_and_changes_nothing() {
+    let base = base();
+    let scene = Scenario::CollectPlan.arrange(base.path());
+    scene.outside().set_wrong("specification");
+    let before = snapshot(&scene.generations());
+    assert!(matches!(scene.prepare(2), Err(PrepareError::Specification)));
+    assert_eq!(before, snapshot(&scene.generations()));
+    scene.outside().set_wrong("nothing");
+    let plan = scene.generations().join("2.preparing");
+    let text = fs::read_to_string(&plan).unwrap();
+    let moved = text.replace("native/bin/oac-microsandbox-helper", "native/bin/elsewhere");
+    assert_ne!(text, moved);
+    fs::write(&plan, moved).unwrap();
+    let before = snapshot(&scene.generations());
+    assert!(matches!(scene.prepare(2), Err(PrepareError::Drift)));
+    assert_eq!(before, snapshot(&scene.generations()));
+}
+
+#[test]
+fn a_dropped_generation_is_never_prepared_again_and_an_unknown_one_is_nothing_to_collect() {
+    let base = base();
+    let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+    scene.collect(2).expect("collected");
+    let before = records(&scene.root());
+    assert!(matches!(scene.prepare(2), Err(PrepareError::Going)));
+    assert_eq!(before, records(&scene.root()));
+    drop(oac_generations::lease::create(&scene.store(), scene.identity(4)).unwrap());
+    scene.collect(4).expect("nothing to do");
+    assert_eq!(scene.store().load(generation(4)).unwrap(), None);
+}
+
+// inv: INV-N5
+#[test]
+fn a_published_configuration_keeps_its_bytes_through_repair_and_collection() {
+    let base = base();
+    let scene = Scenario::Repair.arrange(base.path());
+    let read = || {
+        let files = [
+            scene.generations().join("2.json"),
+            scene.root().join("provider.json"),
+        ];
+        files.map(|file| fs::read(file).unwrap())
+    };
+    let published = read();
+    scene.prepare(2).expect("repaired");
+    assert_eq!(published, read());
+    scene.collect(2).expect("collected");
+    assert_eq!(published, read());
+}
+
+#[test]
+fn a_store_that_is_not_empty_and_says_no_owner_is_refused() {
+    let base = base();
+    let scene = Scene::create(base.path(), ProviderKind::Microsandbox);
+    let refused = {
+        let artifacts = scene.specification(2).runtime.unwrap().artifacts;
+        let other = (
+            artifacts.runtime_sha256.unwrap(),
+            artifacts.firmware_sha256.unwrap(),
+        );
+        let name = oac_generations::layout::store_name(crate::scene::installation(), Some(other));
+        let store = scene.base.join("m").join(name);
+        crate::scene::make(&store);
+        fs::write(store.join("something"), "foreign").unwrap();
+        scene.prepare(2).expect_err("no owner")
+    };
+    assert!(matches!(refused, PrepareError::StoreOwner(_)), "{refused:?}");
+    assert!(!scene.outside().held().contains(&scene.image_name(2)));
+}
