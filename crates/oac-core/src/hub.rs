@@ -31,6 +31,7 @@ use crate::{
         router::{Body, Route},
     },
     placement::memory::Memory,
+    presence::Reports,
 };
 use connection::Peer;
 
@@ -43,6 +44,7 @@ pub struct Hub {
     /// A reservation was freed.
     freed: Notify,
     memory: Memory,
+    reports: Reports,
     clock: Arc<Clock>,
 }
 
@@ -57,6 +59,7 @@ impl Default for Hub {
             closing: watch::Sender::new(0),
             freed: Notify::new(),
             memory: Memory::default(),
+            reports: Reports::default(),
             clock: Arc::default(),
         }
     }
@@ -87,6 +90,11 @@ impl Hub {
         }
     }
 
+    /// Reports of nodes that wait for a transaction, those in the one that runs not counted.
+    pub fn waiting_reports(&self) -> usize {
+        self.reports.waiting()
+    }
+
     /// The node's live connection.
     pub fn connected(&self, node: NodeId) -> Option<Connected> {
         self.live.lock().get(&node).map(|peer| peer.connected())
@@ -110,6 +118,11 @@ impl Hub {
     /// The nodes as placement remembers them.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// What the nodes said and the database does not know yet.
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {

@@ -21,7 +21,7 @@ use crate::{
     task::Kind,
 };
 
-pub(crate) use view::{deployment_view, node_view, pin};
+pub(crate) use view::{deployment_view, node_view, pin, view_of};
 
 /// Transactions tried for one demand; each failed one teaches memory about one node.
 const ATTEMPTS: usize = 64;

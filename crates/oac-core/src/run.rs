@@ -78,6 +78,7 @@ pub async fn program(config: &Path) -> Result<(), ProgramError> {
         tokio::signal::unix::signal(SignalKind::terminate()).map_err(ProgramError::Signals)?;
     let mut interrupt =
         tokio::signal::unix::signal(SignalKind::interrupt()).map_err(ProgramError::Signals)?;
+    allow_open_files();
     let running = start(config).await?;
     for address in &running.addresses {
         tracing::info!(%address, "listening");
@@ -89,6 +90,20 @@ pub async fn program(config: &Path) -> Result<(), ProgramError> {
     };
     running.stop().await;
     if failed { Err(ProgramError::Failed) } else { Ok(()) }
+}
+
+/// Each node, sandbox and reader holds a connection: as many as the host's administrator permits, not the few that a
+/// shell or a service manager starts programs with.
+fn allow_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it is: it bounds the connections");
+    }
 }
 
 fn start_log() {

@@ -9,6 +9,7 @@ use sea_orm::Value;
 
 use crate::{
     AllocationDiagnostic, CleanupCause, Initialization, StoreError, Tx,
+    many::{pieces, places},
     row::{params, stored},
     tx::Read,
 };
@@ -107,11 +108,10 @@ impl Read {
         ids: &[AllocationId],
     ) -> Result<Vec<(AllocationId, Generation)>, StoreError> {
         let mut linkable = Vec::new();
-        for ids in ids.chunks(crate::limits::IDS_PER_STATEMENT) {
-            let places: Vec<String> = (1..=ids.len()).map(|n| format!("${n}")).collect();
+        for ids in pieces(ids) {
             let sql = format!(
                 "SELECT id, link_generation FROM allocations WHERE state IN ('creating', 'running') AND id IN ({})",
-                places.join(", ")
+                places(1, ids.len())
             );
             let values = ids.iter().map(crate::row::Column::bind).collect();
             for row in self.rows(&sql, values).await? {

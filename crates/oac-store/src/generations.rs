@@ -50,10 +50,9 @@ impl Read {
         if generations.is_empty() {
             return Ok(Vec::new());
         }
-        let places: Vec<_> = (1..=generations.len()).map(|n| format!("${n}")).collect();
         let sql = format!(
             "SELECT generation, digest FROM deployment_generations WHERE generation IN ({}) AND {KEPT}",
-            places.join(", ")
+            crate::many::places(1, generations.len())
         );
         let values = generations.iter().flat_map(|generation| params![*generation]);
         let rows = self.rows(&sql, values.collect()).await?;

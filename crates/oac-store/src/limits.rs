@@ -12,8 +12,8 @@ pub const EVENTS_KEPT: i64 = 10_000;
 pub const IDEMPOTENCY_MILLIS: i64 = 24 * 3600 * 1000;
 /// Rows removed by one call of a pruning function.
 pub const PRUNE_BATCH: u64 = 500;
-/// Ids that one statement names.
-pub const IDS_PER_STATEMENT: usize = 500;
+/// Rows that one statement names.
+pub const ROWS_PER_STATEMENT: usize = 256;
 
 /// A lock or statement of an owner's PostgreSQL session, and its idleness within a transaction (core.md section 3).
 pub(crate) const POSTGRES_TIMEOUT_MILLIS: u64 = 3000;

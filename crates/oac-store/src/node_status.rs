@@ -73,18 +73,6 @@ impl Read {
 }
 
 impl Tx {
-    /// Stores a report in place of the node's earlier one about that generation.
-    pub async fn save_generation_status(&self, status: &GenerationStatusRow) -> Result<(), StoreError> {
-        self.insert(
-            status,
-            "ON CONFLICT (node_id, generation) DO UPDATE SET digest = excluded.digest, state = excluded.state, \
-             diagnostic = excluded.diagnostic, connection_id = excluded.connection_id, \
-             owner_epoch = excluded.owner_epoch",
-        )
-        .await
-        .map(drop)
-    }
-
     pub async fn delete_generation_status(
         &self,
         node_id: NodeId,
@@ -98,28 +86,10 @@ impl Tx {
         .map(drop)
     }
 
-    /// Forgets whatever the node said of its generations, on any connection but `current`.
-    pub async fn forget_generation_statuses(
-        &self,
-        node_id: NodeId,
-        current: Option<ConnectionId>,
-    ) -> Result<(), StoreError> {
-        let sql = "DELETE FROM node_generation_status WHERE node_id = $1";
-        match current {
-            None => self.execute(sql, params![node_id]).await,
-            Some(current) => {
-                let sql = format!("{sql} AND connection_id <> $2");
-                self.execute(&sql, params![node_id, current]).await
-            }
-        }
-        .map(drop)
-    }
-
-    /// Adds a sample; one with the same time is kept as it was.
-    pub async fn insert_node_sample(&self, sample: &NodeSampleRow) -> Result<(), StoreError> {
-        self.insert(sample, "ON CONFLICT (node_id, observed_at) DO NOTHING")
+    /// Adds samples; where a node has one of the same time, that is kept as it was.
+    pub async fn insert_node_samples(&self, samples: &[NodeSampleRow]) -> Result<(), StoreError> {
+        self.insert_all(samples, "ON CONFLICT (node_id, observed_at) DO NOTHING")
             .await
-            .map(drop)
     }
 
     /// Removes a batch of samples from before `before`; returns how many.

@@ -35,6 +35,19 @@ pub struct SlotCounts {
     pub retained: u64,
 }
 
+impl SlotCounts {
+    /// What [`Self::from_row`] reads, of the placements `p` that the rest of the statement chooses.
+    pub(crate) const SELECTED: &str = "COUNT(*) AS retained, COUNT(*) - COUNT(a.id) AS active FROM placements p \
+         LEFT JOIN allocations a ON a.placement_id = p.id AND a.compute_phase = 'suspended'";
+
+    pub(crate) fn from_row(row: &crate::row::Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            active: row.get("active")?,
+            retained: row.get("retained")?,
+        })
+    }
+}
+
 impl Read {
     pub async fn placement(&self, id: PlacementId) -> Result<Option<PlacementRow>, StoreError> {
         self.one("WHERE id = $1", params![id]).await
@@ -53,17 +66,12 @@ impl Read {
             None => ("p.node_id IS NULL", vec![]),
         };
         let sql = format!(
-            "SELECT COUNT(*) AS retained, COUNT(*) - COUNT(a.id) AS active FROM placements p \
-             LEFT JOIN allocations a ON a.placement_id = p.id AND a.compute_phase = 'suspended' \
-             WHERE {on} AND p.released_at IS NULL"
+            "SELECT {} WHERE {on} AND p.released_at IS NULL",
+            SlotCounts::SELECTED
         );
-        match self.row(&sql, params).await? {
-            Some(row) => Ok(SlotCounts {
-                active: row.get("active")?,
-                retained: row.get("retained")?,
-            }),
-            None => Ok(SlotCounts::default()),
-        }
+        let row = self.row(&sql, params).await?;
+        row.as_ref()
+            .map_or(Ok(SlotCounts::default()), SlotCounts::from_row)
     }
 
     /// Unreleased placements without any allocation, by ascending id after `after`.

@@ -10,7 +10,8 @@ use crate::{
     AllocationRow, NodeRow, Ownership, SessionRow, Store, StoreError,
     dialect::{AdvisoryLock, Dialect},
     exec::{Exec, Noticed, Pool, Tries},
-    row::{Row, Stored},
+    many::{pieces, places},
+    row::{Column, Row, Stored},
 };
 
 /// Something to read from: a snapshot, or (through [`Tx`]) an owner transaction. The reading functions are grouped by
@@ -347,6 +348,27 @@ impl Tx {
         self.lock_row("id = $1", id).await
     }
 
+    /// Locks these nodes' rows and returns those there are, retired ones included; both by ascending id.
+    pub async fn lock_nodes(&self, ids: &[NodeId]) -> Result<Vec<NodeRow>, StoreError> {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        for id in &ids {
+            self.take(Rank::Node(*id))?;
+        }
+        let mut rows = Vec::with_capacity(ids.len());
+        for piece in pieces(&ids) {
+            // A statement locks its rows in the order in which it returns them.
+            let rest = format!(
+                "WHERE id IN ({}) ORDER BY id{}",
+                places(1, piece.len()),
+                self.dialect.row_lock()
+            );
+            let params = piece.iter().map(Column::bind).collect();
+            rows.extend(self.many::<NodeRow>(&rest, params).await?);
+        }
+        Ok(rows)
+    }
+
     pub async fn lock_session(&self, id: SessionId) -> Result<Option<SessionRow>, StoreError> {
         self.take(Rank::Session)?;
         self.lock_row("id = $1", id).await
@@ -357,11 +379,7 @@ impl Tx {
         self.lock_row("id = $1", id).await
     }
 
-    async fn lock_row<T: Stored, I: crate::row::Column>(
-        &self,
-        condition: &str,
-        id: I,
-    ) -> Result<Option<T>, StoreError> {
+    async fn lock_row<T: Stored, I: Column>(&self, condition: &str, id: I) -> Result<Option<T>, StoreError> {
         let rest = format!("WHERE {condition}{}", self.dialect.row_lock());
         self.one(&rest, vec![id.bind()]).await
     }

@@ -286,14 +286,14 @@ pub(super) async fn run(
                 Action::RecordPresence(report) => {
                     let (core, subject) = (core.clone(), subject.clone());
                     stored.push(
-                        async move { Stored::Presence(presence::record(&core, &subject, *report).await) }
+                        async move { Stored::Presence(presence::record(&core, &subject, report).await) }
                             .boxed(),
                     );
                 }
                 Action::RecordHealth(health) => {
                     let (core, subject) = (core.clone(), subject.clone());
                     stored.push(
-                        async move { Stored::Health(presence::heartbeat(&core, &subject, *health).await) }
+                        async move { Stored::Health(presence::heartbeat(&core, &subject, health).await) }
                             .boxed(),
                     );
                 }
@@ -365,8 +365,8 @@ async fn remove(core: Arc<Core>, subject: presence::Subject) -> Stored {
         match presence::remove(&core, &subject).await {
             Ok(()) => return Stored::Removed,
             Err(presence::RemoveError::EpochLost) => return Stored::Forbidden,
-            Err(presence::RemoveError::Storage(error)) => {
-                tracing::warn!(node_id = %subject.node_id, error = %crate::http::error::Chain(&error), "presence is not removed yet");
+            Err(presence::RemoveError::Storage) => {
+                tracing::warn!(node_id = %subject.node_id, "presence is not removed yet");
                 tokio::time::sleep(limits::REMOVAL_RETRY).await;
             }
         }

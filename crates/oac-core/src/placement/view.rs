@@ -5,7 +5,7 @@ use oac_lifecycle::{
     placement::{Deployment, Mode, Node, TargetStatus},
 };
 use oac_model::{Generation, ProviderKind};
-use oac_store::{GenerationState, NodeRow, Read, SlotCounts, StoreError, Tx};
+use oac_store::{GenerationState, GenerationStatusRow, NodeRow, Read, SlotCounts, StoreError, Tx};
 
 use crate::Core;
 
@@ -57,20 +57,31 @@ pub(crate) async fn node_view(
     counts: SlotCounts,
     target: Option<Generation>,
 ) -> Result<Node, StoreError> {
-    let epoch = tx.ownership().epoch;
-    let online = row.retired_at.is_none() && row.online(epoch, tx.now(), ONLINE_WINDOW);
-    let pin = pin(row);
-    let managing = row.generation_management == Some(true);
-    let statuses = if managing && online {
+    let statuses = if row.generation_management == Some(true) {
         tx.generation_statuses(row.id).await?
     } else {
         Vec::new()
     };
+    Ok(view_of(tx, row, &statuses, counts, target))
+}
+
+/// A node of which everything is read already; `statuses` matter of a managing one alone.
+pub(crate) fn view_of(
+    tx: &Tx,
+    row: &NodeRow,
+    statuses: &[GenerationStatusRow],
+    counts: SlotCounts,
+    target: Option<Generation>,
+) -> Node {
+    let epoch = tx.ownership().epoch;
+    let online = row.retired_at.is_none() && row.online(epoch, tx.now(), ONLINE_WINDOW);
+    let pin = pin(row);
+    let managing = row.generation_management == Some(true);
     let status = |generation: Option<Generation>| {
         statuses
             .iter()
             .find(|s| Some(s.generation) == generation && Some(s.connection_id) == row.connection_id)
-            .filter(|s| s.owner_epoch == epoch)
+            .filter(|s| online && s.owner_epoch == epoch)
             .map(|s| s.state)
     };
     let provider_ready = online
@@ -92,7 +103,7 @@ pub(crate) async fn node_view(
             TargetStatus::Failed
         })
     };
-    Ok(Node {
+    Node {
         id: row.id,
         created_at: row.created_at,
         online,
@@ -107,5 +118,5 @@ pub(crate) async fn node_view(
         max_active: row.max_active,
         max_retained: row.max_retained,
         target_status,
-    })
+    }
 }

@@ -4,9 +4,11 @@
 //! so that it is still the target when the transaction commits; a retention answer judges all its entries in one
 //! statement under the same lock.
 
-use oac_model::Generation;
+use std::collections::{BTreeSet, HashMap};
+
+use oac_model::{Digest, Generation, NodeId};
 use oac_peer::core::{Facts, RecordFailure, RetentionAnswer};
-use oac_store::{DeploymentLock, GenerationState, GenerationStatusRow, NodeRow, Read, Tx};
+use oac_store::{DeploymentLock, GenerationState, GenerationStatusRow, NodeRow, StoreError, Tx};
 use oac_wire::{
     Nullable,
     frames::{self, Deployment, Health, RetentionReference},
@@ -22,80 +24,110 @@ pub(super) fn may_move_pin(node: &NodeRow, health: &Health) -> bool {
         .any(|s| s.state == frames::GenerationState::Ready && node.serving_generation < Some(s.generation))
 }
 
-/// Stores each status of a kept generation in place of the earlier one, and moves the pin to a target that is ready.
-pub(super) async fn record(
-    tx: &Tx,
-    subject: &Subject,
-    node: &NodeRow,
-    health: &Health,
-    with_deployment: bool,
-) -> Result<Facts, Failure> {
-    let target = target(tx).await?;
-    let reported: Vec<_> = health.generations.iter().flatten().collect();
-    let mut named: Vec<_> = reported.iter().map(|s| s.generation).collect();
-    named.push(target);
-    let kept = tx.kept_digests(&named).await?;
-    let stored = tx.generation_statuses(node.id).await?;
-    let (mut ignored, mut pin) = (Vec::new(), node.serving_generation);
-    for (status, kept) in reported.iter().zip(&kept) {
-        let generation = status.generation;
-        match kept {
-            None => {
-                ignored.push(generation);
-                continue;
-            }
-            Some(digest) if *digest != status.specification_digest => {
-                return Err(Failure::Refused(RecordFailure::Digest));
-            }
-            Some(_) => {}
+/// What the rows say about everything that the managing nodes of one transaction report.
+#[derive(Default)]
+pub(super) struct Known {
+    target: Option<Generation>,
+    kept: HashMap<Generation, Digest>,
+    /// The nodes' earlier statuses.
+    statuses: HashMap<NodeId, Vec<GenerationStatusRow>>,
+}
+
+/// What becomes of one node's statuses.
+pub(super) struct Judged {
+    pub(super) facts: Facts,
+    /// The pin moves to it.
+    pub(super) pin: Option<Generation>,
+    /// To be stored: most reports repeat the one before.
+    pub(super) changed: Vec<GenerationStatusRow>,
+    /// All of the node's, as the transaction leaves them.
+    pub(super) statuses: Vec<GenerationStatusRow>,
+}
+
+impl Known {
+    pub(super) async fn read<'a>(
+        tx: &Tx,
+        managing: impl Iterator<Item = (NodeId, &'a Health)>,
+    ) -> Result<Self, StoreError> {
+        let (nodes, reported): (Vec<NodeId>, Vec<&Health>) = managing.unzip();
+        if nodes.is_empty() {
+            return Ok(Self::default());
         }
-        let row = GenerationStatusRow {
-            node_id: node.id,
-            generation,
-            digest: status.specification_digest,
-            state: match status.state {
-                frames::GenerationState::Ready => GenerationState::Ready,
-                frames::GenerationState::Preparing => GenerationState::Preparing,
-                frames::GenerationState::Failed => GenerationState::Failed,
-            },
-            diagnostic: status.diagnostic.as_ref().and_then(frames::Token::code),
-            connection_id: subject.connection_id,
-            owner_epoch: subject.ownership.epoch,
-        };
-        if row.state == GenerationState::Ready
-            && generation == target
-            && with_deployment
-            && pin != Some(target)
-        {
-            tx.set_serving_generation(node.id, target).await?;
-            pin = Some(target);
-        }
-        // Most reports repeat the one before.
-        if !stored.contains(&row) {
-            tx.save_generation_status(&row).await?;
-        }
+        let target = tx.deployment().await?.target();
+        let statuses = reported
+            .iter()
+            .flat_map(|health| health.generations.iter().flatten());
+        let named: BTreeSet<Generation> = statuses.map(|s| s.generation).chain(target).collect();
+        let named: Vec<Generation> = named.into_iter().collect();
+        let digests = tx.kept_digests(&named).await?;
+        let kept = named.into_iter().zip(digests);
+        Ok(Self {
+            target,
+            kept: kept.filter_map(|(g, digest)| Some((g, digest?))).collect(),
+            statuses: tx.generation_statuses_of(&nodes).await?,
+        })
     }
-    Ok(Facts {
-        deployment: deployment(target, &kept, pin)?,
-        ignored,
-    })
-}
 
-/// What a managing node is told; `kept` ends with the target's digest.
-fn deployment(
-    target: Generation,
-    kept: &[Option<oac_model::Digest>],
-    pin: Option<Generation>,
-) -> Result<Deployment, Failure> {
-    let specification_digest = kept.last().copied().flatten().ok_or(NOT_DEPLOYED)?;
-    Ok(Deployment {
-        generation: target,
-        specification_digest,
-        serving_generation: Nullable(pin),
-    })
+    /// What one node's report makes of its statuses and its pin.
+    pub(super) fn judge(
+        &self,
+        subject: &Subject,
+        node: &NodeRow,
+        health: &Health,
+        with_deployment: bool,
+    ) -> Result<Judged, RecordFailure> {
+        let target = self.target.ok_or(RecordFailure::NotDeployed)?;
+        let specification_digest = *self.kept.get(&target).ok_or(RecordFailure::NotDeployed)?;
+        let mut statuses = self.statuses.get(&node.id).cloned().unwrap_or_default();
+        let (mut ignored, mut changed, mut pin) = (Vec::new(), Vec::new(), None);
+        for status in health.generations.iter().flatten() {
+            let generation = status.generation;
+            match self.kept.get(&generation) {
+                None => {
+                    ignored.push(generation);
+                    continue;
+                }
+                Some(digest) if *digest != status.specification_digest => {
+                    return Err(RecordFailure::Digest);
+                }
+                Some(_) => {}
+            }
+            let row = GenerationStatusRow {
+                node_id: node.id,
+                generation,
+                digest: status.specification_digest,
+                state: match status.state {
+                    frames::GenerationState::Ready => GenerationState::Ready,
+                    frames::GenerationState::Preparing => GenerationState::Preparing,
+                    frames::GenerationState::Failed => GenerationState::Failed,
+                },
+                diagnostic: status.diagnostic.as_ref().and_then(frames::Token::code),
+                connection_id: subject.connection_id,
+                owner_epoch: subject.ownership.epoch,
+            };
+            let ready = row.state == GenerationState::Ready;
+            if ready && generation == target && with_deployment && node.serving_generation != Some(target) {
+                pin = Some(target);
+            }
+            if !statuses.contains(&row) {
+                statuses.retain(|s| s.generation != generation);
+                statuses.push(row.clone());
+                changed.push(row);
+            }
+        }
+        let deployment = Deployment {
+            generation: target,
+            specification_digest,
+            serving_generation: Nullable(pin.or(node.serving_generation)),
+        };
+        Ok(Judged {
+            facts: Facts { deployment, ignored },
+            pin,
+            changed,
+            statuses,
+        })
+    }
 }
-
-const NOT_DEPLOYED: Failure = Failure::Refused(RecordFailure::NotDeployed);
 
 /// Answers a retention request: what is not kept, the node may collect, and its status is forgotten.
 pub(crate) async fn answer_retention(
@@ -130,7 +162,11 @@ async fn try_answer(
         .await?
         .filter(|row| row.retired_at.is_none() && row.connection_id == Some(subject.connection_id))
         .ok_or(Failure::Refused(RecordFailure::Epoch))?;
-    let target = target(&tx).await?;
+    let target = tx
+        .deployment()
+        .await?
+        .target()
+        .ok_or(RecordFailure::NotDeployed)?;
     let mut named: Vec<_> = asked.iter().map(|r| r.generation).collect();
     named.push(target);
     let kept = tx.kept_digests(&named).await?;
@@ -146,12 +182,12 @@ async fn try_answer(
             }
         }
     }
-    let deployment = deployment(target, &kept, node.serving_generation)?;
+    let deployment = Deployment {
+        generation: target,
+        specification_digest: kept.last().copied().flatten().ok_or(RecordFailure::NotDeployed)?,
+        serving_generation: Nullable(node.serving_generation),
+    };
     tx.commit().await?;
     let keep = kept[..asked.len()].iter().map(Option::is_some).collect();
     Ok((keep, deployment))
-}
-
-async fn target(read: &Read) -> Result<Generation, Failure> {
-    read.deployment().await?.target().ok_or(NOT_DEPLOYED)
 }

@@ -1,7 +1,7 @@
 //! Nodes and allocations as an operator sees them.
 
 use oac_model::{ConnectionId, DiagnosticCode};
-use oac_store::{GenerationState, GenerationStatusRow, NodeHealth};
+use oac_store::{GenerationState, GenerationStatusRow, NodeHealth, NodeReport};
 use oac_testkit::core::{TestCore, send};
 use reqwest::Method;
 use serde_json::json;
@@ -94,11 +94,13 @@ async fn the_reason_of_a_failed_preparation_is_listed_beside_the_generation_stil
     let target = tx.deployment().await.unwrap().target().unwrap();
     assert!(pin < target);
     let connection_id = ConnectionId::random();
-    assert!(
-        tx.record_hello(node.node_id, connection_id, true, &NodeHealth::default())
-            .await
-            .unwrap()
-    );
+    let hello = NodeReport {
+        node_id: node.node_id,
+        connection_id,
+        hello: Some(true),
+        health: NodeHealth::default(),
+    };
+    assert_eq!(tx.record_reports(&[hello]).await.unwrap(), 1);
     tx.set_serving_generation(node.node_id, pin).await.unwrap();
     let failed = GenerationStatusRow {
         node_id: node.node_id,
@@ -109,7 +111,7 @@ async fn the_reason_of_a_failed_preparation_is_listed_beside_the_generation_stil
         connection_id,
         owner_epoch: tx.ownership().epoch,
     };
-    tx.save_generation_status(&failed).await.unwrap();
+    tx.save_generation_statuses(&[failed]).await.unwrap();
     tx.commit().await.unwrap();
     let list = core.operator(Method::GET, NODES, None).await.expect(200);
     assert_eq!(

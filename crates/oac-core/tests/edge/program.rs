@@ -38,6 +38,45 @@ async fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
+/// Waits until the program serves; a client that speaks plain http.
+async fn until_serving(core: &mut Program, url: &str) -> reqwest::Client {
+    // Only for its provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ready = format!("{url}/readyz");
+    core.until("Core serves", LONG, async || {
+        http.get(&ready)
+            .send()
+            .await
+            .ok()
+            .filter(|r| r.status().is_success())
+            .map(drop)
+    })
+    .await
+    .unwrap();
+    http
+}
+
+#[tokio::test]
+async fn a_core_opens_as_many_files_as_the_host_permits_whatever_it_was_started_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, url) = configure(folder.path(), "");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -S -n 128 && exec \"$0\" run --config \"$1\"", EXE])
+        .arg(&config);
+    let mut core = Program::start("oac-core", command, &folder.path().join("core.log")).unwrap();
+    until_serving(&mut core, &url).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", core.pid().unwrap())).unwrap();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let line: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(line[0], line[1], "soft and hard");
+    assert_ne!(line[0], "128");
+    assert_eq!(core.stop().await, Some(0));
+}
+
 #[tokio::test]
 async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,20 +112,7 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
     let mut command = Command::new(EXE);
     command.args(["run", "--config", path]).env("OAC_LOG", "trace");
     let mut core = Program::start("oac-core", command, &folder.path().join("core.log")).unwrap();
-    // Only for its provider: the client below speaks plain http.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let ready = format!("{url}/readyz");
-    core.until("Core serves", LONG, async || {
-        http.get(&ready)
-            .send()
-            .await
-            .ok()
-            .filter(|r| r.status().is_success())
-            .map(drop)
-    })
-    .await
-    .unwrap();
+    let http = until_serving(&mut core, &url).await;
 
     // Keys are made and revoked beside the serving Core.
     let (code, out, err) = run(&["core-key", "create", "--config", path, "--name", "tests"]).await;

@@ -13,5 +13,6 @@ mod loss;
 mod managing;
 mod node;
 mod placement;
+mod reports;
 mod secrets;
 mod world;

@@ -1,7 +1,7 @@
 use oac_model::{ConnectionId, EnvironmentId, Generation};
 use oac_store::{DeploymentLock, NodeHealth, StoreError};
 
-use crate::world::{World, new_placement, selection};
+use crate::world::{World, counts, hello, new_placement, selection};
 
 // inv: INV-C4
 pub(crate) async fn selections_get_numbers_that_never_repeat(world: World) {
@@ -62,10 +62,8 @@ pub(crate) async fn a_generation_is_kept_while_anything_unreleased_names_it(worl
 
     let tx = world.begin().await;
     // Known to be managing, so that its enrolled generation alone keeps nothing.
-    let managing = tx
-        .record_hello(node, ConnectionId::random(), true, &NodeHealth::default())
-        .await;
-    assert!(managing.unwrap());
+    let managing = hello(node, ConnectionId::random(), true, &NodeHealth::default());
+    assert!(counts(&tx, managing).await);
     tx.set_serving_generation(node, pinned).await.unwrap();
     tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
     assert_eq!(tx.collect_generations().await.unwrap(), [unused]);

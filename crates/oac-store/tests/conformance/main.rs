@@ -62,7 +62,8 @@ suite! {
         presence_belongs_to_one_connection_of_one_epoch,
         a_retired_node_authenticates_nowhere_and_reports_nothing,
         counts_follow_placements_and_phases,
-        a_status_stands_only_under_the_connection_that_reported_it;
+        a_status_stands_only_under_the_connection_that_reported_it,
+        reports_of_many_nodes_are_stored_together_and_each_as_if_alone;
     placing:
         fifty_callers_for_five_slots_place_exactly_five,
         an_environment_has_one_unreleased_placement_and_allocation,

@@ -1,10 +1,12 @@
-use oac_model::{AllocationState, ComputePhase, ConnectionId, Digest, Secret};
+use oac_model::{
+    AllocationState, BootId, ComputePhase, ConnectionId, DiagnosticCode, Digest, NodeId, Secret, Time,
+};
 use oac_store::{
     AllocationDiagnostic, Claim, GenerationState, GenerationStatusRow, Holder, NodeCounts, NodeHealth,
     SlotCounts,
 };
 
-use crate::world::{LEASE, World, new_placement, new_session};
+use crate::world::{LEASE, World, counts, heartbeat, hello, new_placement, new_session};
 
 pub(crate) async fn presence_belongs_to_one_connection_of_one_epoch(world: World) {
     let generation = world.generation(2).await;
@@ -15,17 +17,14 @@ pub(crate) async fn presence_belongs_to_one_connection_of_one_epoch(world: World
         ..NodeHealth::default()
     };
     let tx = world.begin().await;
-    assert!(
-        !tx.record_heartbeat(node, old, &health).await.unwrap(),
-        "no hello yet"
-    );
-    assert!(tx.record_hello(node, old, true, &health).await.unwrap());
-    assert!(tx.record_heartbeat(node, old, &health).await.unwrap());
-    assert!(tx.record_hello(node, new, true, &health).await.unwrap());
+    assert!(!counts(&tx, heartbeat(node, old, &health)).await, "no hello yet");
+    assert!(counts(&tx, hello(node, old, true, &health)).await);
+    assert!(counts(&tx, heartbeat(node, old, &health)).await);
+    assert!(counts(&tx, hello(node, new, true, &health)).await);
     // What the old connection still has to say, its goodbye included, is about nothing.
-    assert!(!tx.record_heartbeat(node, old, &health).await.unwrap());
-    assert!(!tx.clear_presence(node, old).await.unwrap());
-    assert!(tx.record_heartbeat(node, new, &health).await.unwrap());
+    assert!(!counts(&tx, heartbeat(node, old, &health)).await);
+    assert_eq!(tx.clear_presence(&[(node, old)]).await.unwrap(), 0);
+    assert!(counts(&tx, heartbeat(node, new, &health)).await);
     tx.commit().await.unwrap();
 
     let later = world.another_core(LEASE * 2).await;
@@ -36,12 +35,12 @@ pub(crate) async fn presence_belongs_to_one_connection_of_one_epoch(world: World
         .unwrap();
     let tx = later.begin(&next).await.unwrap();
     assert!(
-        !tx.record_heartbeat(node, new, &health).await.unwrap(),
+        !counts(&tx, heartbeat(node, new, &health)).await,
         "another epoch's connection"
     );
     let row = tx.node(node).await.unwrap().unwrap();
     assert!(!row.online(next.epoch, tx.now(), 45_000));
-    assert!(tx.clear_presence(node, new).await.unwrap());
+    assert_eq!(tx.clear_presence(&[(node, new)]).await.unwrap(), 1);
     tx.commit().await.unwrap();
     let row = later.single().node(node).await.unwrap().unwrap();
     assert_eq!((row.connection_id, row.connection_epoch), (None, None));
@@ -61,16 +60,11 @@ pub(crate) async fn a_retired_node_authenticates_nowhere_and_reports_nothing(wor
     assert_eq!(read.authenticate_node(other, &credential).await.unwrap(), None);
     let connection = ConnectionId::random();
     let tx = world.begin().await;
-    let hello = tx
-        .record_hello(node, connection, false, &NodeHealth::default())
-        .await;
-    assert!(hello.unwrap());
+    let said = hello(node, connection, false, &NodeHealth::default());
+    assert!(counts(&tx, said.clone()).await);
     assert!(tx.retire_node(node).await.unwrap());
     assert!(!tx.retire_node(node).await.unwrap());
-    let again = tx
-        .record_hello(node, connection, false, &NodeHealth::default())
-        .await;
-    assert!(!again.unwrap());
+    assert!(!counts(&tx, said).await);
     tx.commit().await.unwrap();
     assert_eq!(read.authenticate_node(node, &credential).await.unwrap(), None);
     assert_eq!(read.node_by_credential(&credential).await.unwrap(), None);
@@ -174,7 +168,7 @@ pub(crate) async fn a_status_stands_only_under_the_connection_that_reported_it(w
     let health = NodeHealth::default();
     let tx = world.begin().await;
     tx.set_serving_generation(node, pin).await.unwrap();
-    assert!(tx.record_hello(node, old, true, &health).await.unwrap());
+    assert!(counts(&tx, hello(node, old, true, &health)).await);
     for generation in [pin, other, target] {
         let status = GenerationStatusRow {
             node_id: node,
@@ -185,7 +179,7 @@ pub(crate) async fn a_status_stands_only_under_the_connection_that_reported_it(w
             connection_id: old,
             owner_epoch: world.owner.epoch,
         };
-        tx.save_generation_status(&status).await.unwrap();
+        tx.save_generation_statuses(&[status]).await.unwrap();
     }
     tx.delete_generation_status(node, other).await.unwrap();
     let standing = |rows: Vec<GenerationStatusRow>| {
@@ -198,8 +192,103 @@ pub(crate) async fn a_status_stands_only_under_the_connection_that_reported_it(w
     let rows = tx.standing_generation_statuses(None).await.unwrap();
     assert_eq!(standing(rows), [pin]);
     assert_eq!(tx.statuses_of_generation(target).await.unwrap().len(), 1);
-    assert!(tx.record_hello(node, new, true, &health).await.unwrap());
+    assert!(counts(&tx, hello(node, new, true, &health)).await);
     let rows = tx.standing_generation_statuses(Some(target)).await.unwrap();
     assert_eq!(standing(rows), []);
     tx.commit().await.unwrap();
+}
+
+pub(crate) async fn reports_of_many_nodes_are_stored_together_and_each_as_if_alone(world: World) {
+    let generation = world.generation(2).await;
+    let mut nodes = Vec::new();
+    for _ in 0..11 {
+        nodes.push((world.node(generation, 10, 10).await, ConnectionId::random()));
+    }
+    let health = |n: usize| NodeHealth {
+        provider_ready: n.is_multiple_of(2),
+        diagnostic: (!n.is_multiple_of(2)).then_some(DiagnosticCode::HostUnsupported),
+        observed_at: Time::from_millis(n as i64),
+        active_operations: n as u32,
+        cpu_utilization: Some(n as f64 / 16.0),
+        total_memory_bytes: n.is_multiple_of(3).then_some(1 << 40),
+        execution_class: Some(Digest::of(n.to_string())),
+        boot_id: Some(BootId::random()),
+        ..NodeHealth::default()
+    };
+    let ids: Vec<_> = nodes.iter().map(|(node, _)| *node).collect();
+
+    let tx = world.begin().await;
+    let before = tx.lock_nodes(&ids).await.unwrap();
+    let mut sorted = ids.clone();
+    sorted.sort();
+    assert_eq!(before.iter().map(|row| row.id).collect::<Vec<_>>(), sorted);
+    let hellos: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .map(|(n, (node, connection))| hello(*node, *connection, n.is_multiple_of(2), &health(n)))
+        .collect();
+    assert_eq!(tx.record_reports(&hellos).await.unwrap(), 11);
+    for said in &hellos {
+        let before = before.iter().find(|row| row.id == said.node_id).unwrap();
+        let after = tx.node(said.node_id).await.unwrap().unwrap();
+        assert_eq!(after, said.applied_to(before, world.owner.epoch, tx.now()));
+    }
+    // One of another connection, one of a retired node and one never heard of: the others count.
+    tx.retire_node(ids[1]).await.unwrap();
+    let beats: Vec<_> = nodes
+        .iter()
+        .map(|(node, connection)| match *node == ids[0] {
+            true => heartbeat(*node, ConnectionId::random(), &health(12)),
+            false => heartbeat(*node, *connection, &health(12)),
+        })
+        .chain([heartbeat(NodeId::random(), ConnectionId::random(), &health(12))])
+        .collect();
+    assert_eq!(tx.record_reports(&beats).await.unwrap(), 9);
+    for (n, id) in ids.iter().enumerate() {
+        let row = tx.node(*id).await.unwrap().unwrap();
+        assert_eq!(row.active_operations, Some(if n < 2 { n as u32 } else { 12 }));
+        let managing = n.is_multiple_of(2);
+        assert_eq!(row.generation_management, Some(managing), "a heartbeat leaves it");
+    }
+
+    let status = |node_id, connection_id, state| GenerationStatusRow {
+        node_id,
+        generation,
+        digest: Digest::of("specification"),
+        state,
+        diagnostic: None,
+        connection_id,
+        owner_epoch: world.owner.epoch,
+    };
+    for state in [GenerationState::Preparing, GenerationState::Ready] {
+        let all: Vec<_> = nodes.iter().map(|(n, c)| status(*n, *c, state)).collect();
+        tx.save_generation_statuses(&all).await.unwrap();
+    }
+    tx.forget_generation_statuses(&ids[..3]).await.unwrap();
+    let of = tx.generation_statuses_of(&ids).await.unwrap();
+    assert_eq!(of.len(), 8);
+    for (node, connection) in &nodes[3..] {
+        assert_eq!(of[node], [status(*node, *connection, GenerationState::Ready)]);
+    }
+    let wrong = [(ids[5], ConnectionId::random())];
+    assert_eq!(
+        tx.clear_presence(&[&nodes[6..], &wrong].concat()).await.unwrap(),
+        5
+    );
+    for (n, id) in ids.iter().enumerate().skip(2) {
+        let row = tx.node(*id).await.unwrap().unwrap();
+        assert_eq!(row.connection_id.is_some(), n < 6);
+    }
+    tx.commit().await.unwrap();
+    for (node, expected) in [(ids[2], 0), (ids[3], 2)] {
+        let project = world.project().await;
+        for _ in 0..expected {
+            let session = world.session(project).await;
+            world.allocation_on(node, generation, &session).await;
+        }
+    }
+    let read = world.store.single();
+    let counts = read.slot_counts_of(&ids).await.unwrap();
+    assert_eq!(counts.len(), 1);
+    assert_eq!(counts[&ids[3]], read.slot_counts(Some(ids[3])).await.unwrap());
 }

@@ -9,7 +9,7 @@ use oac_store::{
     GenerationState, GenerationStatusRow, NodeHealth, NodeSampleRow, OpenError, Store, StoreOptions,
 };
 
-use crate::world::World;
+use crate::world::{World, counts, hello};
 
 pub(crate) async fn opening_twice_migrates_once_and_keeps_the_installation(world: World) {
     let first = world.store.single().deployment().await.unwrap();
@@ -121,9 +121,13 @@ pub(crate) async fn every_member_of_a_row_comes_back_as_it_was_stored(world: Wor
     };
 
     let tx = world.begin().await;
-    assert!(tx.record_hello(node, connection, true, &health).await.unwrap());
-    tx.save_generation_status(&status).await.unwrap();
-    tx.insert_node_sample(&sample).await.unwrap();
+    assert!(counts(&tx, hello(node, connection, true, &health)).await);
+    tx.save_generation_statuses(std::slice::from_ref(&status))
+        .await
+        .unwrap();
+    tx.insert_node_samples(std::slice::from_ref(&sample))
+        .await
+        .unwrap();
     tx.insert_compute(&compute).await.unwrap();
     tx.insert_checkpoint(&checkpoint).await.unwrap();
     allocation.provider_id = Some("provider".into());

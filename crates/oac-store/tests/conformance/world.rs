@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use oac_model::{
-    AllocationId, Artifacts, Digest, EnvironmentId, Generation, ImageDigest, InputId, Network, NodeId,
-    OperationId, PlacementId, ProjectId, ProviderKind, Resources, RuntimeRelease, SessionId, SourceCommit,
-    Specification, TurnId, TurnState,
+    AllocationId, Artifacts, ConnectionId, Digest, EnvironmentId, Generation, ImageDigest, InputId, Network,
+    NodeId, OperationId, PlacementId, ProjectId, ProviderKind, Resources, RuntimeRelease, SessionId,
+    SourceCommit, Specification, TurnId, TurnState,
 };
 use oac_store::{
     AllocationRow, Claim, Database, DeploymentLock, Holder, InputRow, Labels, NewAllocation, NewInput,
-    NewNode, NewOperation, NewPlacement, NewSession, NodeLimits, OpenError, OperationKind, OperationRow,
-    Ownership, Selection, SessionRow, Store, StoreOptions, TurnRow, Tx,
+    NewNode, NewOperation, NewPlacement, NewSession, NodeHealth, NodeLimits, NodeReport, OpenError,
+    OperationKind, OperationRow, Ownership, Selection, SessionRow, Store, StoreOptions, TurnRow, Tx,
 };
 use oac_testkit::postgres::TestDatabase;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
@@ -295,4 +295,32 @@ pub(crate) fn new_input(session_id: SessionId) -> NewInput {
         timeout_seconds: 3600,
         state: TurnState::Queued,
     }
+}
+
+/// A hello of a node, managing or fixed.
+pub(crate) fn hello(
+    node_id: NodeId,
+    connection_id: ConnectionId,
+    managing: bool,
+    health: &NodeHealth,
+) -> NodeReport {
+    NodeReport {
+        node_id,
+        connection_id,
+        hello: Some(managing),
+        health: health.clone(),
+    }
+}
+
+/// A heartbeat.
+pub(crate) fn heartbeat(node_id: NodeId, connection_id: ConnectionId, health: &NodeHealth) -> NodeReport {
+    NodeReport {
+        hello: None,
+        ..hello(node_id, connection_id, false, health)
+    }
+}
+
+/// Whether a report counts.
+pub(crate) async fn counts(tx: &Tx, report: NodeReport) -> bool {
+    tx.record_reports(&[report]).await.unwrap() == 1
 }
