@@ -2,12 +2,18 @@
 //! the machine does weighs on both. Prints a table and one JSON document.
 #![allow(clippy::print_stdout, reason = "the figures are the program's result")]
 
+mod agent;
+mod bare;
 mod codec;
 mod cold_start;
+mod connect;
 mod exec;
 mod figure;
 mod files;
+mod gauge;
 mod output;
+mod process;
+mod swarm;
 mod tools;
 mod turns;
 
@@ -18,7 +24,7 @@ use clap::Parser;
 use oac_tests::story::Story;
 use serde_json::json;
 
-use crate::figure::Figure;
+use crate::{figure::Figure, gauge::Gauge};
 
 /// Measures oac against what it is built on.
 #[derive(Parser)]
@@ -28,9 +34,18 @@ struct Arguments {
     /// Rounds of each measurement
     #[arg(long, default_value_t = 15)]
     rounds: usize,
+    /// Nodes of `connect`
+    #[arg(long, default_value_t = connect::NODES)]
+    nodes: usize,
+    /// Be the other side of a baseline
+    #[arg(long, hide = true)]
+    bare_server: bool,
 }
 
-const NAMES: [&str; 6] = ["codec", "cold-start", "exec", "files", "output", "turns"];
+/// Those without a node that runs sandboxes.
+const ALONE: [&str; 2] = ["codec", "connect"];
+/// Those on one installation with a node.
+const ON_A_NODE: [&str; 6] = ["agent", "cold-start", "exec", "files", "output", "turns"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -50,23 +65,33 @@ async fn main() -> ExitCode {
 
 /// Whether every budget was held.
 async fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.bare_server {
+        bare::serve().await?;
+    }
+    let names = [&ALONE[..], &ON_A_NODE].concat();
     if let Some(name) = &arguments.name
-        && !NAMES.contains(&name.as_str())
+        && !names.contains(&name.as_str())
     {
         bail!(
             "there is no benchmark {name} yet: choose one of {}",
-            NAMES.join(", ")
+            names.join(", ")
         );
     }
     let wanted = |name: &str| arguments.name.as_deref().is_none_or(|n| n == name);
     let rounds = arguments.rounds;
-    let mut figures = Vec::new();
+    let (mut figures, mut gauges) = (Vec::new(), Vec::new());
     if wanted("codec") {
         figures.extend(codec::measure(rounds)?);
     }
-    if NAMES.into_iter().any(|name| name != "codec" && wanted(name)) {
+    if wanted("connect") {
+        gauges.extend(connect::measure(arguments.nodes).await?);
+    }
+    if ON_A_NODE.into_iter().any(wanted) {
         let story = Story::begin(None).await;
         let node = story.add_node("bench", turns::SESSIONS).await;
+        if wanted("agent") {
+            gauges.extend(agent::measure(&node).await?);
+        }
         if wanted("cold-start") {
             figures.extend(cold_start::measure(&story, rounds).await?);
         }
@@ -84,13 +109,20 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         }
         story.end(vec![node]).await;
     }
-    println!("{}", figure::HEADING);
-    for figure in &figures {
-        figure.print();
+    if !figures.is_empty() {
+        println!("{}", figure::HEADING);
     }
+    figures.iter().for_each(Figure::print);
+    if !gauges.is_empty() {
+        println!("{}", gauge::HEADING);
+    }
+    gauges.iter().for_each(Gauge::print);
     println!(
         "{}",
-        json!({ "figures": figures.iter().map(Figure::json).collect::<Vec<_>>() })
+        json!({
+            "figures": figures.iter().map(Figure::json).collect::<Vec<_>>(),
+            "gauges": gauges.iter().map(Gauge::json).collect::<Vec<_>>(),
+        })
     );
-    Ok(figures.iter().all(Figure::is_held))
+    Ok(figures.iter().all(Figure::is_held) && gauges.iter().all(Gauge::is_held))
 }
