@@ -7,7 +7,7 @@ use oac_lifecycle::{
     limits::LOSS_GAP,
     placement::{Answer, Request, place},
 };
-use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, RequestId};
+use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, OwnerEpoch, RequestId};
 use oac_peer::{core, node};
 use oac_provider::Phase;
 use oac_wire::shapes::Operation;
@@ -33,10 +33,10 @@ pub(crate) struct History {
     pub(crate) mutations: BTreeMap<LinkId, Vec<(RequestId, AllocationId)>>,
     /// Generations that were answered keep false.
     pub(crate) given_up: BTreeSet<Generation>,
-    /// Answers in a row that said "compute lost".
-    lost: BTreeMap<AllocationId, Vec<(ConnectionId, Millis)>>,
-    /// The latest answer about an allocation, as it was given.
-    said: BTreeMap<AllocationId, Sighting>,
+    /// Answers in a row that said "compute lost", as one owner got them.
+    lost: BTreeMap<(OwnerEpoch, AllocationId), Vec<(ConnectionId, Millis)>>,
+    /// The latest answer about an allocation, as it was given to one owner.
+    said: BTreeMap<(OwnerEpoch, AllocationId), Sighting>,
     /// Whether the node was connected when its allocation was given up, as whoever decided saw it.
     given_up_online: BTreeMap<AllocationId, bool>,
     /// Kills that a node confirmed.
@@ -44,9 +44,16 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn looked(&mut self, id: AllocationId, on: ConnectionId, sighting: Sighting, now: Millis) {
-        self.said(id, sighting);
-        let answers = self.lost.entry(id).or_default();
+    /// An `info` of an owner was answered, or was not.
+    pub(crate) fn looked(
+        &mut self,
+        of: (OwnerEpoch, AllocationId),
+        on: ConnectionId,
+        sighting: Sighting,
+        now: Millis,
+    ) {
+        self.said(of, sighting);
+        let answers = self.lost.entry(of).or_default();
         match sighting {
             Sighting::Absent { lost: true } => answers.push((on, now)),
             _ => answers.clear(),
@@ -65,12 +72,12 @@ impl History {
     }
 
     /// In a row.
-    pub(crate) fn lost_answers(&self, id: AllocationId) -> usize {
-        self.lost.get(&id).map_or(0, Vec::len)
+    pub(crate) fn lost_answers(&self, of: (OwnerEpoch, AllocationId)) -> usize {
+        self.lost.get(&of).map_or(0, Vec::len)
     }
 
-    pub(crate) fn said(&mut self, id: AllocationId, sighting: Sighting) {
-        self.said.insert(id, sighting);
+    pub(crate) fn said(&mut self, of: (OwnerEpoch, AllocationId), sighting: Sighting) {
+        self.said.insert(of, sighting);
     }
 }
 
@@ -195,7 +202,9 @@ impl World {
         self.check_settled(before, &row, detail);
         if let Event::Observed(sighting) | Event::CreateAnswered(sighting) = event {
             // Silence, `not_found` and refusals stay what they are.
-            let said = self.history.said.get(&id).copied();
+            let said = self
+                .of_owner(id)
+                .and_then(|of| self.history.said.get(&of).copied());
             self.demand(
                 !sighting.settles_create() || said == Some(sighting),
                 Invariant::P10,
@@ -238,8 +247,14 @@ impl World {
         }
     }
 
+    /// What the owner of now was told about an allocation.
+    fn of_owner(&self, id: AllocationId) -> Option<(OwnerEpoch, AllocationId)> {
+        self.db.owner.map(|owner| (owner.epoch, id))
+    }
+
     fn check_loss(&mut self, row: &AllocationRow) {
-        let answers = self.history.lost.get(&row.id).cloned().unwrap_or_default();
+        let heard = self.of_owner(row.id).and_then(|of| self.history.lost.get(&of));
+        let answers = heard.cloned().unwrap_or_default();
         let last = answers.last().copied();
         let first = last.and_then(|(on, _)| answers.iter().find(|(at, _)| *at == on).copied());
         let apart = last.zip(first).map(|((_, last), (_, first))| last - first);

@@ -322,7 +322,7 @@ impl World {
         let shifts = self.has(Defect::RetentionTakesSequence);
         if let Some(at) = self.network.links.get_mut(&link) {
             let (hello, presence) = (at.hello, at.presence);
-            if kind == "retention_ack" {
+            if crate::traffic::is_retention_ack(&text) {
                 at.shifted += i64::from(shifts);
             }
             self.demand(hello, Invariant::P4, || format!("{kind} is sent before a hello"));

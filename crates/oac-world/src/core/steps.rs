@@ -361,7 +361,7 @@ impl World {
                     }
                     sighting => sighting,
                 };
-                self.history.looked(id, connection, said, self.now);
+                self.history.looked((epoch, id), connection, said, self.now);
                 self.looked(core, &row, state, on, sighting, node);
             }
             Step::Mutation {
@@ -398,7 +398,9 @@ impl World {
             return self.store(core, row, Event::AnswerLost, detail, Done::AnswerLost);
         };
         let sighting = Sighting::of(info, &row.reference());
-        self.history.said(row.id, sighting);
+        if let Some(epoch) = self.worker(core).map(|worker| worker.epoch) {
+            self.history.said((epoch, row.id), sighting);
+        }
         let done = match sighting.settles_create() {
             true => Done::CreateAnswered(on),
             false => Done::AnswerLost,

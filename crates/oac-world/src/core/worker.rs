@@ -211,7 +211,11 @@ impl World {
     pub(crate) fn finish(&mut self, core: usize, id: AllocationId, done: Done) {
         let now = self.now as Time;
         let one_answer = self.has(Defect::LossOnOneAnswer);
-        let two_answers = self.has(Defect::LossAcrossConnections) && self.history.lost_answers(id) >= 2;
+        let two_answers = self.has(Defect::LossAcrossConnections)
+            && self
+                .db
+                .owner
+                .is_some_and(|owner| self.history.lost_answers((owner.epoch, id)) >= 2);
         let row = self.db.allocations.get(&id).cloned();
         let Some(worker) = self.worker(core) else {
             return;
