@@ -260,7 +260,8 @@ async fn no_text_of_the_engine_no_path_and_no_credential_is_in_a_frame_a_reason_
         .with_writer(log.clone())
         .with_ansi(false);
     let subscriber = subscriber.with_max_level(tracing::Level::TRACE).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // Of the whole process: what a thread without one met first would else be disabled for all.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     for lists in [false, true] {
         let heard = hear(lists, &log).await;
         assert!(heard.len() > 50, "{} frames", heard.len());
