@@ -508,3 +508,111 @@ fn inventory(list: &str) -> Result<Vec<&str>, CollectError> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(step: Step) -> Vec<Outcome> {
+        match step {
+            Step::Done => vec![],
+            Step::WriteJournal => vec![Outcome::Durable(Event::CollectionStarted)],
+            Step::VerifyFiles => vec![Outcome::FilesVerified],
+            Step::VerifyStore => vec![Outcome::StoreVerified],
+            Step::CountSandboxes => vec![Outcome::NoSandboxes],
+            Step::FindImage => vec![Outcome::Image(false), Outcome::Image(true)],
+            Step::RemoveImage => vec![Outcome::RemovalAsked],
+            Step::RecordNative => vec![Outcome::Durable(Event::NativeRemoved)],
+            Step::RemoveFiles => vec![Outcome::FilesGone],
+            Step::WriteDropped => vec![Outcome::Durable(Event::Dropped)],
+        }
+    }
+
+    fn starts() -> Vec<Known> {
+        let mut all = Vec::new();
+        for state in State::ALL {
+            for n in 0..8 {
+                all.push(Known {
+                    state,
+                    native: n & 1 > 0,
+                    image_shared: n & 2 > 0,
+                    store_shared: n & 4 > 0,
+                    files_verified: false,
+                    store_verified: false,
+                    no_sandboxes: false,
+                    image: None,
+                    files_gone: false,
+                });
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn from_every_state_with_a_kill_anywhere_each_deletion_has_its_ground_and_the_end_is_dropped() {
+        let mut seen = starts();
+        let mut at = 0;
+        while at < seen.len() {
+            let known = seen[at];
+            at += 1;
+            let step = next(&known);
+            match step {
+                Step::Done => assert!(matches!(known.state, State::Unknown | State::Dropped)),
+                Step::RemoveImage => {
+                    assert_eq!(known.state, State::Collecting);
+                    assert!(
+                        known.native && !known.image_shared && known.files_verified && known.store_verified
+                    );
+                    assert!(known.store_shared || known.no_sandboxes);
+                }
+                Step::RecordNative => {
+                    let proven = known.image_shared || known.image == Some(false);
+                    assert!(known.files_verified && (!known.native || proven));
+                }
+                Step::RemoveFiles => assert!(known.state == State::Purging && known.files_verified),
+                Step::WriteDropped => assert!(known.state == State::Purging && known.files_gone),
+                Step::VerifyStore | Step::CountSandboxes | Step::FindImage => {
+                    assert_eq!(
+                        known.state,
+                        State::Collecting,
+                        "no native program runs once its end is recorded"
+                    );
+                    assert!(known.native);
+                }
+                Step::WriteJournal | Step::VerifyFiles => {}
+            }
+            let killed = starts().into_iter().find(|start| {
+                let same = (start.native, start.image_shared, start.store_shared);
+                start.state == known.state && same == (known.native, known.image_shared, known.store_shared)
+            });
+            let after = outcomes(step).into_iter().map(|outcome| {
+                learn(known, outcome).unwrap_or_else(|| panic!("{known:?} {step:?} {outcome:?}"))
+            });
+            for next in after.chain(killed) {
+                if !seen.contains(&next) {
+                    seen.push(next);
+                }
+            }
+        }
+        assert!(seen.len() > 100, "{}", seen.len());
+    }
+
+    #[test]
+    fn a_list_of_images_is_whole_or_refused() {
+        let digest = format!("sha256:{}", "ab".repeat(32));
+        let line = format!("oac-runtime@{digest}\n");
+        assert_eq!(inventory("").unwrap(), Vec::<&str>::new());
+        assert_eq!(inventory(&line.repeat(2)).unwrap().len(), 2);
+        for bad in [
+            line.trim_end().to_owned(),
+            format!("{line}\n"),
+            format!("{line}oac-runtime\n"),
+            format!("@{digest}\n"),
+            format!("two words@{digest}\n"),
+            line.replace("ab", "AB"),
+            "oac-runtime@sha256:abc\n".to_owned(),
+        ] {
+            assert!(inventory(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use std::{
     },
     process::Command,
     sync::{
-        OnceLock,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -53,19 +53,17 @@ impl Number {
 /// Above every number that is given away.
 const ABOVE: RawFd = 10;
 
-/// Keeps the numbers from being used by anything else of this process, from now to its end.
-fn reserve() {
-    static RESERVED: OnceLock<Vec<OwnedFd>> = OnceLock::new();
-    RESERVED.get_or_init(|| {
-        let mut reserved = Vec::new();
-        while let Ok(fd) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            if fd.as_raw_fd() > Number::Four.raw() {
-                break;
-            }
-            reserved.push(fd);
+/// Occupies whichever of the numbers are free, from now to the end of this process. A program that starts helpers calls
+/// it first, while nothing else has them; each handing over does again.
+pub fn reserve() {
+    static RESERVED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    while let Ok(fd) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        if fd.as_raw_fd() > Number::Four.raw() {
+            break;
         }
-        reserved
-    });
+        reserved.push(fd);
+    }
 }
 
 /// What has the number now.

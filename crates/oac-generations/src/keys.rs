@@ -382,3 +382,150 @@ impl Order {
         self.identity
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn g(n: i64) -> Generation {
+        Generation::try_from(n).unwrap()
+    }
+
+    fn identity(n: i64) -> Identity {
+        Identity {
+            installation_id: "11111111-1111-4111-8111-111111111111".parse().unwrap(),
+            generation: g(n),
+            specification_digest: Digest::of(n.to_string()),
+        }
+    }
+
+    /// Generations 1 to 4: 1 target, 2 serving, 3 and 4 neither.
+    fn table() -> Generations {
+        let mut table = Generations::default();
+        for n in 1..=4 {
+            table.loaded(identity(n), State::Published);
+        }
+        table.deployed(Deployment {
+            target: g(1),
+            serving: Some(g(2)),
+        });
+        table
+    }
+
+    struct Link(ConnectionId, Connection);
+
+    impl Link {
+        fn new() -> Self {
+            let id = ConnectionId::random();
+            Self(id, Connection::new(id))
+        }
+
+        fn grant(&self, n: i64) -> Grant {
+            self.1
+                .granted(self.0, g(n), identity(n).specification_digest)
+                .unwrap()
+        }
+    }
+
+    // inv: INV-N16
+    #[test]
+    fn a_target_serving_referenced_preparing_or_helper_holding_generation_survives_any_grant() {
+        let (mut table, link) = (table(), Link::new());
+        let refused = |table: &mut Generations, n| table.prove(&link.grant(n)).map(|_| ()).unwrap_err();
+        assert_eq!(refused(&mut table, 1), Needed::Target);
+        assert_eq!(refused(&mut table, 2), Needed::Serving);
+        for take in [
+            (|t| t.acquire(g(3)).unwrap()) as fn(&mut Generations) -> Use,
+            |t| t.attempt(identity(3)).unwrap(),
+        ] {
+            let used = take(&mut table);
+            let again = used.clone();
+            assert_eq!(refused(&mut table, 3), Needed::InUse);
+            drop(used);
+            assert_eq!(refused(&mut table, 3), Needed::InUse, "one of two was dropped");
+            drop(again);
+        }
+        assert_eq!(refused(&mut table, 5), Needed::NotHere);
+        let other = link.1.granted(link.0, g(3), Digest::of("other")).unwrap();
+        assert_eq!(
+            table.prove(&other).map(|_| ()),
+            Err(Needed::NotHere),
+            "another digest"
+        );
+        assert!(table.acquire(g(3)).is_ok(), "no refusal made it unusable");
+        let mut undelivered = Generations::default();
+        undelivered.loaded(identity(3), State::Published);
+        assert_eq!(refused(&mut undelivered, 3), Needed::NoDeployment);
+        assert!(table.prove(&link.grant(3)).is_ok());
+    }
+
+    #[test]
+    fn once_proven_a_generation_is_unusable_and_only_a_fresh_grant_goes_on_with_it() {
+        let (mut table, link) = (table(), Link::new());
+        assert!(table.prove(&link.grant(3)).is_ok());
+        assert_eq!(table.acquire(g(3)).map(|_| ()), Err(Refusal::Going));
+        assert_eq!(table.attempt(identity(3)).map(|_| ()), Err(Refusal::Going));
+        assert_eq!(table.prove(&link.grant(3)).map(|_| ()), Err(Needed::Running));
+        assert!(
+            !table.references().contains(&identity(3)),
+            "not asked about while it runs"
+        );
+        // The collector was killed before it wrote anything: the files still say Published.
+        table.loaded(identity(3), State::Published);
+        assert_eq!(table.acquire(g(3)).map(|_| ()), Err(Refusal::Going));
+        assert_eq!(table.references(), [identity(3), identity(4)]);
+        assert!(table.prove(&link.grant(3)).is_ok());
+        table.loaded(identity(3), State::Dropped);
+        assert_eq!(table.state(g(3)), None);
+        assert_eq!(table.references(), [identity(4)]);
+    }
+
+    #[test]
+    fn a_grant_is_of_its_connection_and_ends_with_it_and_fits_one_proof() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = oac_records::Directory::create(&temp.path().join("root")).unwrap();
+        let lock = InstallLock {
+            lock: Lock::exclusive(&root, layout::INSTALL_LOCK).unwrap(),
+            root: root.path().to_owned(),
+        };
+        let (mut table, link) = (table(), Link::new());
+        let other = Link::new();
+        assert!(
+            link.1
+                .granted(other.0, g(3), identity(3).specification_digest)
+                .is_none()
+        );
+        let (late, crossed, good) = (link.grant(3), link.grant(4), link.grant(3));
+        let proof = table.prove(&good).unwrap();
+        assert_eq!(Order::of(crossed, proof, &lock).map(|_| ()), Err(Void));
+        table.loaded(identity(3), State::Collecting);
+        let proof = table.prove(&good).unwrap();
+        assert_eq!(Order::of(good, proof, &lock).unwrap().identity(), identity(3));
+        table.loaded(identity(3), State::Collecting);
+        let proof = table.prove(&late).unwrap();
+        drop(link);
+        assert!(!late.is_current());
+        assert_eq!(table.prove(&late).map(|_| ()), Err(Needed::NotCurrent));
+        assert_eq!(
+            Order::of(late, proof, &lock).map(|_| ()),
+            Err(Void),
+            "the connection ended in between"
+        );
+    }
+
+    #[test]
+    fn only_a_published_generation_is_acquired() {
+        for state in State::ALL {
+            let mut table = Generations::default();
+            table.loaded(identity(3), state);
+            let acquired = table.acquire(g(3)).map(|_| ());
+            match state {
+                State::Published => assert_eq!(acquired, Ok(())),
+                State::Dropped => assert_eq!(acquired, Err(Refusal::Unknown)),
+                state if state.is_going() => assert_eq!(acquired, Err(Refusal::Going)),
+                _ => assert_eq!(acquired, Err(Refusal::Unpublished), "{state:?}"),
+            }
+            assert_eq!(table.references().is_empty(), !state.is_held(), "{state:?}");
+        }
+    }
+}

@@ -113,7 +113,6 @@ pub enum Outcome {
     StoreOwned,
     Image(bool),
     ArchiveHere,
-    Imported,
     ArchiveDeleted,
     Durable(Event),
 }
@@ -182,8 +181,6 @@ pub fn learn(known: Known, outcome: Outcome) -> Option<Known> {
             after.archive_here = true;
             after.archive_owned = true;
         }
-        // Whether it is there now is asked of the engine, not believed of the importer.
-        Outcome::Imported => after.image = None,
         Outcome::ArchiveDeleted => after.archive_here = false,
         Outcome::Durable(event) => {
             after.state = known.state.after(event)?;
@@ -535,9 +532,10 @@ impl<'a> Preparation<'a> {
         self.engine
             .import(&configuration, &path)
             .map_err(PrepareError::Engine)?;
-        match self.engine.image(&configuration).map_err(PrepareError::Engine)? {
-            Some(_) => Ok(Outcome::Imported),
-            None => Err(PrepareError::NotImported),
+        // Whether it is there now is asked of the engine, not believed of the importer.
+        match self.find_image()? {
+            Outcome::Image(false) => Err(PrepareError::NotImported),
+            found => Ok(found),
         }
     }
 
@@ -634,5 +632,88 @@ impl<'a> Preparation<'a> {
             .iter()
             .find(|artifact| artifact.is_image);
         archive.ok_or(PrepareError::OutOfPlace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a step can find out.
+    fn outcomes(step: Step) -> Vec<Outcome> {
+        match step {
+            Step::Refuse | Step::Done => vec![],
+            Step::AskCore => vec![Outcome::CoreAnswered],
+            Step::LookForReuse => vec![Outcome::Reusable(false), Outcome::Reusable(true)],
+            Step::FetchRelease => vec![Outcome::ReleaseVerified],
+            Step::WritePlan => vec![Outcome::Durable(Event::Planned)],
+            Step::ComparePlan => vec![Outcome::PlanEqual],
+            Step::VerifyFiles => [(false, false), (false, true), (true, false), (true, true)]
+                .map(|(archive_here, archive_owned)| Outcome::FilesVerified {
+                    archive_here,
+                    archive_owned,
+                })
+                .to_vec(),
+            Step::FetchFiles => vec![Outcome::FilesComplete],
+            Step::OwnStore => vec![Outcome::StoreOwned],
+            Step::FindImage => vec![Outcome::Image(false), Outcome::Image(true)],
+            Step::FetchArchive => vec![Outcome::ArchiveHere],
+            Step::MarkImport => vec![Outcome::Durable(Event::ImportStarted)],
+            Step::Import => vec![Outcome::Image(true)],
+            Step::DeleteArchive => vec![Outcome::ArchiveDeleted],
+            Step::Publish => vec![Outcome::Durable(Event::Configured)],
+            Step::RemoveJournal => vec![Outcome::Durable(Event::JournalRemoved)],
+        }
+    }
+
+    #[test]
+    fn from_every_state_with_a_kill_anywhere_each_step_has_its_ground_and_the_end_is_published() {
+        let mut seen: Vec<Known> = State::ALL.map(Known::of).to_vec();
+        let mut at = 0;
+        while at < seen.len() {
+            let known = seen[at];
+            at += 1;
+            let step = next(&known);
+            match step {
+                Step::Refuse => assert!(known.state.is_going()),
+                Step::Done => assert_eq!(known.state, State::Published),
+                Step::WritePlan => assert!(known.core_answered && known.release),
+                Step::FetchFiles | Step::FetchArchive => {
+                    assert!(
+                        (State::Planned..=State::Published).contains(&known.state) && known.files_verified
+                    );
+                }
+                Step::Import => assert!(matches!(known.state, State::Importing | State::Published)),
+                Step::Publish => {
+                    let reused = known.state == State::Unknown && known.reusable == Some(true);
+                    assert!(known.core_answered && (reused || known.image == Some(true)));
+                }
+                Step::RemoveJournal => assert_eq!(known.state, State::Publishing),
+                _ => {}
+            }
+            let after = outcomes(step).into_iter().map(|outcome| {
+                learn(known, outcome).unwrap_or_else(|| panic!("{known:?} {step:?} {outcome:?}"))
+            });
+            // Killed here, the next run knows what is durable.
+            for next in after.chain([Known::of(known.state)]) {
+                if !seen.contains(&next) {
+                    seen.push(next);
+                }
+            }
+        }
+        assert!(seen.len() > 100, "{}", seen.len());
+        // Whatever happens, a run that is not killed ends within a bound.
+        for start in State::ALL {
+            let mut runs = vec![(Known::of(start), 0)];
+            while let Some((known, steps)) = runs.pop() {
+                assert!(steps < 30, "{known:?}");
+                let step = next(&known);
+                runs.extend(
+                    outcomes(step)
+                        .into_iter()
+                        .map(|o| (learn(known, o).unwrap(), steps + 1)),
+                );
+            }
+        }
     }
 }

@@ -364,3 +364,166 @@ pub fn is_key(key: &str) -> bool {
     };
     key.len() <= 128 && key.split('/').all(segment)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDENTITY: &str = r#""installation_id":"11111111-1111-4111-8111-111111111111","generation":7,"specification_digest":"D""#;
+
+    fn docker() -> String {
+        let (commit, id, manifest) = ("a".repeat(40), "ab".repeat(32), "cd".repeat(32));
+        format!(
+            r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"docker","core_url":"https://core.example.org/api/v1","specification":{{"provider":"docker","resources":{{"cpus":1,"memory_mib":512}},"runtime":{{"source_commit":"{commit}","artifacts":{{"image_id":"sha256:{id}","image_manifest_digest":"sha256:{manifest}"}}}}}},"generation":7,"native":{{"host":"unix:///var/run/docker.sock","image":"sha256:{manifest}","network":"oac-node-1","seccomp_file":"/r/runtime/seccomp.json"}}}}"#
+        )
+    }
+
+    fn microsandbox() -> String {
+        let (commit, a, b) = ("a".repeat(40), "ab".repeat(32), "cd".repeat(32));
+        format!(
+            r#"{{"installation_id":"11111111-1111-4111-8111-111111111111","provider":"microsandbox","core_url":"http://127.0.0.1:8080/api/v1","specification":{{"provider":"microsandbox","resources":{{"cpus":1,"memory_mib":512,"root_disk_mib":1024,"environment_disk_mib":1024}},"runtime":{{"source_commit":"{commit}","artifacts":{{"firmware_sha256":"{a}","microsandbox_ref":"oac-runtime@sha256:{b}","runtime_sha256":"{b}"}}}}}},"generation":7,"native":{{"helper_path":"/r/helper","runtime_path":"/r/msb","firmware_path":"/r/libkrunfw.so.5","runtime_home":"/m/0123456789ab","checkpoint_root":"/r/checkpoints","network":{{"default_egress":"allow","default_ingress":"deny","rules":[{{"action":"deny","direction":"egress","destination":"10.0.0.0/8","protocol":"tcp","port":443}}]}}}}}}"#
+        )
+    }
+
+    fn digest(configuration: &str) -> String {
+        Configuration::decode(configuration.as_bytes())
+            .unwrap()
+            .specification
+            .digest()
+            .to_string()
+    }
+
+    /// The record, its name in a failure, and whether bytes are it.
+    type Case = (String, fn(&[u8]) -> Option<Vec<u8>>);
+
+    fn cases() -> Vec<Case> {
+        fn again<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
+            T::decode(bytes).ok().map(|record| record.encode())
+        }
+        let hex = "ab".repeat(32);
+        let identity = IDENTITY.replace('D', &hex);
+        let (commit, bound) = ("a".repeat(40), IDENTITY.replace('D', &digest(&docker())));
+        let installation = r#""installation_id":"11111111-1111-4111-8111-111111111111""#;
+        vec![
+            (docker(), again::<Configuration>),
+            (microsandbox(), again::<Configuration>),
+            (
+                format!(
+                    r#"{{{bound},"import_started":false,"configuration":{}}}"#,
+                    docker()
+                ),
+                again::<Plan>,
+            ),
+            (
+                format!(r#"{{{identity},"native_complete":true}}"#),
+                again::<Collecting>,
+            ),
+            (format!("{{{identity}}}"), again::<Identity>),
+            (
+                format!(r#"{{{identity},"device":64,"inode":9}}"#),
+                again::<LeaseIdentity>,
+            ),
+            (
+                format!(
+                    r#"{{{installation},"provider":"docker","core_url":"https://c/api/v1","source_commit":"{commit}","generation":1,"specification_digest":"{hex}"}}"#
+                ),
+                again::<Installation>,
+            ),
+            (
+                r#"{"source_url":"https://core.example.org"}"#.to_owned(),
+                again::<Preparation>,
+            ),
+            (
+                format!(r#"{{{installation},"source_commit":"{commit}","sha256":{{"native/msb":"{hex}"}}}}"#),
+                again::<RuntimeArtifacts>,
+            ),
+            (
+                format!(r#"{{"format":1,"source_commit":"{commit}","sha256":"{hex}"}}"#),
+                again::<Program>,
+            ),
+            (
+                r#"{"store_id":"11111111-1111-4111-8111-111111111111"}"#.to_owned(),
+                again::<CheckpointStore>,
+            ),
+            (format!("{{{installation}}}"), again::<StoreOwner>),
+        ]
+    }
+
+    // inv: INV-N3
+    #[test]
+    fn every_record_reads_back_as_written_and_every_deviation_is_refused() {
+        for (good, again) in cases() {
+            assert_eq!(again(good.as_bytes()).as_deref(), Some(good.as_bytes()), "{good}");
+            let value: serde_json::Value = serde_json::from_str(&good).unwrap();
+            let members = value.as_object().unwrap();
+            for (name, member) in members {
+                let (quoted, member) = (format!("\"{name}\":"), member.to_string());
+                let at = good.find(&quoted).unwrap();
+                let put = |text: &str| format!("{}{text}{}", &good[..at], &good[at..]);
+                let mut missing = members.clone();
+                missing.remove(name);
+                let changed = |value: serde_json::Value| {
+                    let mut changed = members.clone();
+                    changed.insert(name.clone(), value);
+                    serde_json::to_string(&changed).unwrap()
+                };
+                for bad in [
+                    serde_json::to_string(&missing).unwrap(),
+                    put(&format!("{quoted}{member},")),
+                    put("\"unknown\":1,"),
+                    put("\"unknown\":null,"),
+                    changed(serde_json::Value::Null),
+                    changed(serde_json::json!([])),
+                    changed(serde_json::json!(-1)),
+                    good.replacen(&quoted, &quoted.to_uppercase(), 1),
+                ] {
+                    assert_eq!(again(bad.as_bytes()), None, "{bad}");
+                }
+            }
+            for bad in [
+                String::new(),
+                format!("{good}{good}"),
+                format!("\u{feff}{good}"),
+                good[..good.len() - 1].into(),
+            ] {
+                assert_eq!(again(bad.as_bytes()), None, "{bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_contradicts_itself_is_refused() {
+        let good = docker();
+        for (from, to) in [
+            (r#""cpus":1"#, r#""cpus":0"#),
+            (r#"/api/v1"#, "/api/v2"),
+            ("https://core", "ftp://core"),
+            ("core.example.org", "user@core.example.org"),
+            (r#""image":"sha256:cd"#, r#""image":"sha256:ee"#),
+            (r#""network":"oac-node-1""#, r#""network":"host""#),
+            (r#""network":"oac-node-1""#, r#""network":"container:x""#),
+            ("unix:///var", "tcp://var"),
+            ("/r/runtime", "/r/../runtime"),
+            ("/r/runtime", "r/runtime"),
+            (
+                r#""provider":"docker","core_url""#,
+                r#""provider":"microsandbox","core_url""#,
+            ),
+        ] {
+            assert!(good.contains(from), "{from}");
+            assert!(
+                Configuration::decode(good.replacen(from, to, 1).as_bytes()).is_err(),
+                "{to}"
+            );
+        }
+        let bound = IDENTITY.replace('D', &"ab".repeat(32));
+        let plan = format!(
+            r#"{{{bound},"import_started":false,"configuration":{}}}"#,
+            docker()
+        );
+        assert!(
+            Plan::decode(plan.as_bytes()).is_err(),
+            "another digest than its configuration's"
+        );
+    }
+}

@@ -9,5 +9,6 @@ mod proof;
 mod refusals;
 mod scenario;
 mod scene;
+mod walk;
 
 pub(crate) use disk::{base, records, snapshot};

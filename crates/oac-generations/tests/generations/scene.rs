@@ -270,6 +270,34 @@ impl Scene {
         }
     }
 
+    /// Whether a probe of a published generation succeeds: its files and image are there.
+    pub(crate) fn is_complete(&self, n: i64) -> bool {
+        let found = self.store().load(generation(n)).expect("readable");
+        let configuration = found.and_then(|found| found.configuration);
+        let files =
+            configuration.is_some_and(|c| c.native.files().iter().all(|file| Path::new(file).exists()));
+        files && self.outside().held().contains(&self.image_name(n))
+    }
+
+    /// What a deletion could take away.
+    pub(crate) fn payload_and_images(&self) -> (Vec<PathBuf>, Vec<String>) {
+        let mut files = Vec::new();
+        let mut left = vec![self.root()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).expect("readable") {
+                let path = entry.expect("readable").path();
+                if path.is_dir() {
+                    left.push(path.clone());
+                }
+                if !path.starts_with(self.generations()) {
+                    files.push(path);
+                }
+            }
+        }
+        files.sort();
+        (files, self.outside().held())
+    }
+
     /// A use of the node's preparer: the lease is made where it is missing, and the whole run performed.
     pub(crate) fn prepare(&self, n: i64) -> Result<(), oac_generations::PrepareError> {
         let store = Store::open(Layout::new(self.root()), installation())?;

@@ -105,25 +105,30 @@ fn a_helper_that_outlives_its_node_keeps_repair_and_collection_away_until_it_end
     daemon.end();
 }
 
+// inv: INV-N10
 #[test]
-fn a_helper_refuses_a_lease_that_is_not_its_generations() {
+fn a_helper_refuses_a_lease_without_its_record_or_of_another_generation() {
     let _turn = turn();
-    let base = base();
-    let scene = Scenario::CollectShared.arrange(base.path());
-    let lease = lease::share(&scene.store(), scene.identity(2)).expect("free");
-    let mut command = Command::new(RIG);
-    // Told of 3, given the lease of 2.
-    command
-        .arg("helper")
-        .arg(&scene.base)
-        .arg("3")
-        .stdout(Stdio::piped());
-    lease.hand_over(&mut command).expect("handed over");
-    let out = command.output().expect("the rig");
-    assert!(
-        String::from_utf8_lossy(&out.stdout).starts_with("refused"),
-        "{out:?}"
-    );
+    for record_removed in [false, true] {
+        let base = base();
+        let scene = Scenario::CollectShared.arrange(base.path());
+        let lease = lease::share(&scene.store(), scene.identity(2)).expect("free");
+        let mut command = Command::new(RIG);
+        command.arg("helper").arg(&scene.base).stdout(Stdio::piped());
+        if record_removed {
+            std::fs::remove_file(scene.generations().join("2.lease-identity")).expect("removed");
+            command.arg("2");
+        } else {
+            // Told of 3, given the lease of 2.
+            command.arg("3");
+        }
+        lease.hand_over(&mut command).expect("handed over");
+        let out = command.output().expect("the rig");
+        assert!(
+            String::from_utf8_lossy(&out.stdout).starts_with("refused"),
+            "{out:?}"
+        );
+    }
 }
 
 #[test]
