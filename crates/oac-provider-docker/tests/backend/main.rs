@@ -6,6 +6,7 @@
 // Tests drive the servers they talk to.
 #![allow(clippy::disallowed_methods)]
 
+mod checks;
 mod conformance;
 mod create_kill_points;
 mod docker_sandbox;

@@ -9,10 +9,8 @@ use std::{
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use oac_model::{
-    Artifacts, BootId,
-    DiagnosticCode::{self, *},
-    Digest, Generation, ImageDigest, InstallationId, NetworkAccess, ProviderKind, Reference, Resources,
-    RuntimeRelease, Secret, SessionId, SourceCommit, Specification,
+    Artifacts, BootId, DiagnosticCode, Digest, Generation, ImageDigest, InstallationId, NetworkAccess,
+    ProviderKind, Reference, Resources, RuntimeRelease, Secret, SessionId, SourceCommit, Specification,
 };
 use oac_provider::{
     Declarations, HostIdentity, Provider, Receipt, ReceiptStore, host_id_of,
@@ -29,42 +27,6 @@ use crate::{
     scripted_engine::ScriptedEngine,
     tap::{Fault, Tap, is_listing, is_step},
 };
-
-/// How a check of the probe is made to fail.
-enum Breach {
-    /// The engine says this of itself.
-    System(fn(&mut Value)),
-    /// It answers so to calls of paths that begin with this.
-    Answer(&'static str, u16),
-}
-
-/// The probe's checks in their order (providers.md section 6): the engine answers, as that of the recorded host; it limits
-/// memory and CPUs; it has memory, and enough CPUs; it has the image, and the network.
-const CHECKS: [(DiagnosticCode, Breach); 8] = [
-    (ProviderUnavailable, Breach::Answer("/_ping", 500)),
-    (
-        ProviderUnavailable,
-        Breach::System(|info| info["ID"] = "OTHER".into()),
-    ),
-    (
-        HostUnsupported,
-        Breach::System(|info| info["MemoryLimit"] = false.into()),
-    ),
-    (
-        HostUnsupported,
-        Breach::System(|info| info["CpuCfsQuota"] = false.into()),
-    ),
-    (
-        ProviderUnavailable,
-        Breach::System(|info| info["MemTotal"] = 0.into()),
-    ),
-    (
-        CapacityInsufficient,
-        Breach::System(|info| info["NCPU"] = 0.into()),
-    ),
-    (RuntimeImageUnavailable, Breach::Answer("/images/", 404)),
-    (ProviderUnavailable, Breach::Answer("/networks/", 404)),
-];
 
 const HERE: &str = "0123456789abcdef0123456789abcdef";
 const ELSEWHERE: &str = "ffffffffffffffffffffffffffffffff";
@@ -464,18 +426,7 @@ impl World for DockerWorld {
             Arrange::Calm => self.tap.clear(),
             Arrange::AwaitWork(r) => self.provider().idle(&r).await,
             Arrange::FailChecks(first) => {
-                let mut of_system = Vec::new();
-                for (_, breach) in &CHECKS[first..] {
-                    match *breach {
-                        Breach::System(change) => of_system.push(change),
-                        Breach::Answer(begins, status) => {
-                            let called = move |_: &Method, path: &str| path.starts_with(begins);
-                            self.tap.always(Box::new(called), Fault::Refuse(status));
-                        }
-                    }
-                }
-                let system = |_: &Method, path: &str| path == "/info";
-                self.tap.always(Box::new(system), Fault::Belie(of_system));
+                crate::checks::fail_from(&self.tap, first);
                 // The next call greets the engine anew.
                 self.tap.cut().await;
             }
@@ -523,7 +474,7 @@ impl World for DockerWorld {
     }
 
     fn checks(&self) -> Vec<DiagnosticCode> {
-        CHECKS.iter().map(|(code, ..)| *code).collect()
+        crate::checks::codes()
     }
 
     async fn present(&self, r: &Reference) -> Vec<String> {

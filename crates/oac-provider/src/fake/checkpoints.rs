@@ -1,13 +1,12 @@
-//! The operations on checkpoints and on one exact compute.
+//! Suspending, deleting what was kept, and the operations on one exact compute.
 
 use std::{sync::Arc, time::Instant};
 
 use oac_model::{Digest, Reference};
-use oac_wire::shapes::{Compute, ComputeState, Opaque, Resume, Retained, Suspend};
+use oac_wire::shapes::{Compute, ComputeState, Opaque, Retained, Suspend};
 
 use super::{
     Defect,
-    lifecycle::policy_of,
     machine::{Checkpoint, Native, NativeError, Power, State, Vm},
     provider::{Entered, Node, unconfirmed},
 };
@@ -18,7 +17,7 @@ use crate::{
 
 /// What verifying a published checkpoint came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verified {
+pub(super) enum Verified {
     Good,
     /// Read, and it differs.
     Differs,
@@ -37,7 +36,7 @@ fn ownership(why: &str) -> Failure {
     Failure::Ownership(Cause::new(why))
 }
 
-fn state(c: &Compute, vm: Option<&Vm>, status: &str) -> ComputeState {
+pub(super) fn state(c: &Compute, vm: Option<&Vm>, status: &str) -> ComputeState {
     let mut compute = c.clone();
     if let Some(vm) = vm {
         compute.id = Some(vm.id.clone()).into();
@@ -52,7 +51,7 @@ fn state(c: &Compute, vm: Option<&Vm>, status: &str) -> ComputeState {
     }
 }
 
-fn status(vm: &Vm) -> &'static str {
+pub(super) fn status(vm: &Vm) -> &'static str {
     match vm.power {
         Power::Created => "starting",
         Power::Running => "running",
@@ -61,17 +60,13 @@ fn status(vm: &Vm) -> &'static str {
     }
 }
 
-fn outcome(status: &str, released: bool) -> Option<ReceiptOutcome> {
+pub(super) fn outcome(status: &str, released: bool) -> Option<ReceiptOutcome> {
     Some(ReceiptOutcome {
         status: Some(status.into()),
         resources_released: Some(released),
         suspend_settled: Some(true),
         error_code: None,
     })
-}
-
-fn failed_verification(receipt: &Receipt) -> bool {
-    receipt.outcome.0.as_ref().is_some_and(|o| o.error_code.is_some())
 }
 
 /// The machine's checkpoint of this operation.
@@ -84,7 +79,7 @@ fn find<'a>(state: &'a mut State, s: &Suspend) -> Option<&'a mut Checkpoint> {
 
 impl Node {
     /// The exact compute, by name, and by id and parent where they are known.
-    async fn exact(&self, r: &Reference, c: &Compute) -> Result<Option<Vm>, Failure> {
+    pub(super) async fn exact(&self, r: &Reference, c: &Compute) -> Result<Option<Vm>, Failure> {
         let found = self.take(r).await?;
         if found.foreign {
             return Err(ownership("the name is held by another"));
@@ -99,7 +94,7 @@ impl Node {
         Ok(Some(vm))
     }
 
-    fn require_store(&self) -> Result<(), Failure> {
+    pub(super) fn require_store(&self) -> Result<(), Failure> {
         if self.has(Defect::MakesMarker) {
             let mut state = self.machine.state.lock();
             let recorded = self.durable.recorded_store;
@@ -402,151 +397,6 @@ impl Node {
         verified_then_stopped(&native, s, kept, Some(vm), flags).await
     }
 
-    pub(super) async fn resume(self: Arc<Self>, r: Resume) -> Result<ComputeState, Failure> {
-        if self
-            .receipt(&r.reference)?
-            .is_some_and(|r| r.phase() == Phase::Tombstone)
-        {
-            return Err(Failure::Exists(Cause::new("there is a tombstone")));
-        }
-        let mut entered = self.enter_here(r.reference)?;
-        self.require_store()?;
-        if r.reconcile_only {
-            return self.reconcile_resume(&mut entered, r).await;
-        }
-        let accepted = entered.receipt.as_ref().is_none_or(|receipt| {
-            let same = receipt.compute_generation == r.target.generation;
-            let failed = failed_verification(receipt) && !self.has(Defect::RefusesAfterFailure);
-            match receipt.phase() {
-                Phase::Suspended => true,
-                Phase::Restoring => same || failed || self.has(Defect::AcceptsAnyTarget),
-                _ => false,
-            }
-        });
-        if !accepted {
-            return Err(Failure::Exists(Cause::new("another restore's outcome is open")));
-        }
-        let begun = |receipt: &mut Receipt| {
-            receipt.operation_id = Some(r.operation_id).into();
-            receipt.compute_generation = r.target.generation;
-            receipt.retained = Some(r.retained.clone()).into();
-            receipt.outcome = None.into();
-        };
-        self.change(&mut entered, Some(PhaseEvent::ResumeStarted), begun)?;
-        let boot = entered.boot;
-        self.change(&mut entered, None, |receipt| receipt.boot_id = boot.into())?;
-        if !self.has(Defect::VerifiesAfterRestore) {
-            self.verify_for(&mut entered, &r).await?;
-        }
-        let there = match self.exact(&r.reference, &r.target).await? {
-            Some(_) if self.has(Defect::RestoresTwice) => None,
-            other => other,
-        };
-        let blind = self.has(Defect::ResumesBlindly) && there.is_some();
-        let vm = match there {
-            Some(vm) if !blind => vm,
-            _ => self.restore(&r, blind).await?,
-        };
-        if self.has(Defect::VerifiesAfterRestore) {
-            self.verify_for(&mut entered, &r).await?;
-        }
-        self.restored(&mut entered, &r, vm).await
-    }
-
-    /// Everything must be read and match before the first native effect (INV-V15).
-    async fn verify_for(&self, entered: &mut Entered, r: &Resume) -> Result<(), Failure> {
-        let (kept, reference) = (r.retained.clone(), r.reference);
-        let job = async move |native: Native| {
-            let look = move |state: &mut State, _: bool| verdict(state, reference, &kept);
-            native.call(Step::Verify, look).await
-        };
-        match self.native(&reference, job).await?? {
-            Verified::Good => Ok(()),
-            Verified::Unreadable => Err(unconfirmed("the checkpoint cannot be read")),
-            Verified::Differs | Verified::Missing => {
-                let after = |receipt: &mut Receipt| {
-                    receipt.outcome = Some(ReceiptOutcome {
-                        status: None,
-                        resources_released: None,
-                        suspend_settled: None,
-                        error_code: Some("invalid".into()),
-                    })
-                    .into();
-                };
-                self.change(entered, None, after)?;
-                Err(Failure::Invalid(Cause::new(
-                    "the checkpoint is not what it should be",
-                )))
-            }
-        }
-    }
-
-    async fn restore(&self, r: &Resume, twice: bool) -> Result<Vm, Failure> {
-        let owner = self.owner(r.reference);
-        let target = r.target.clone();
-        let forgets = self.has(Defect::ForgetsPolicy);
-        let (reference, operation) = (r.reference, r.retained.operation_id);
-        let make = move |state: &mut State, spoiled: bool| {
-            let checkpoint = state
-                .checkpoints
-                .iter()
-                .find(|c| c.reference == reference && c.retained.operation_id == operation);
-            let policy = match checkpoint {
-                Some(checkpoint) if !forgets => checkpoint.policy.clone(),
-                _ => policy_of(oac_model::NetworkAccess::None, &[]),
-            };
-            let vm = Vm {
-                id: state.new_id(),
-                owner: Some(owner),
-                generation: target.generation,
-                parent: target.restored_from.0.clone(),
-                power: Power::Running,
-                bootstrapped: true,
-                right_size: !spoiled,
-                policy,
-                environment: Vec::new(),
-            };
-            let name = match twice {
-                true => format!("{}-again", target.name),
-                false => target.name.clone(),
-            };
-            state.vms.insert(name, vm.clone());
-            vm
-        };
-        let job = async move |native: Native| native.call(Step::Restore, make).await;
-        Ok(self.native(&r.reference, job).await??)
-    }
-
-    /// Checks the target and stores what came of it.
-    async fn restored(&self, entered: &mut Entered, r: &Resume, vm: Vm) -> Result<ComputeState, Failure> {
-        if !vm.right_size && !self.has(Defect::SkipsTargetCheck) {
-            self.change(entered, None, |receipt| {
-                receipt.outcome = outcome("failed", false).into()
-            })?;
-            return Ok(state(&r.target, Some(&vm), "failed"));
-        }
-        let after = |receipt: &mut Receipt| {
-            receipt.bootstrap_complete = true;
-            receipt.outcome = outcome("running", false).into();
-        };
-        self.change(entered, Some(PhaseEvent::ResumeVerified), after)?;
-        Ok(state(&r.target, Some(&vm), status(&vm)))
-    }
-
-    async fn reconcile_resume(&self, entered: &mut Entered, r: Resume) -> Result<ComputeState, Failure> {
-        let vm = self
-            .exact(&r.reference, &r.target)
-            .await?
-            .ok_or(Failure::NotFound)?;
-        let restoring = entered.receipt.as_ref().is_some_and(|receipt| {
-            receipt.phase() == Phase::Restoring && receipt.compute_generation == r.target.generation
-        });
-        match restoring && vm.power == Power::Running {
-            true => self.restored(entered, &r, vm).await,
-            false => Ok(state(&r.target, Some(&vm), status(&vm))),
-        }
-    }
-
     pub(super) async fn delete_retained(self: Arc<Self>, r: Reference, k: Retained) -> Result<(), Failure> {
         let _entered = self.enter_here(r)?;
         self.require_store()?;
@@ -584,7 +434,7 @@ fn set(state: &mut State, name: &str, power: Power) {
 }
 
 /// The published checkpoint against what it should be.
-fn verdict(state: &mut State, reference: Reference, kept: &Retained) -> Verified {
+pub(super) fn verdict(state: &mut State, reference: Reference, kept: &Retained) -> Verified {
     let mut of = state.checkpoints.iter().filter(|c| c.reference == reference);
     match of.find(|c| c.retained.operation_id == kept.operation_id) {
         None => Verified::Missing,

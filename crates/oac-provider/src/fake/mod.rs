@@ -10,6 +10,7 @@ mod defect;
 mod lifecycle;
 mod machine;
 mod provider;
+mod restores;
 mod world;
 
 pub use defect::Defect;
