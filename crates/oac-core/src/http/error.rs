@@ -156,7 +156,7 @@ impl ApiError {
         Self::new(
             StatusCode::NOT_FOUND,
             Some("not_found_error"),
-            "There is nothing here under that name.",
+            "There is nothing here under that name, or not for this key: check both.",
         )
     }
 

@@ -24,7 +24,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use http::{StatusCode, header, uri::PathAndQuery};
+use http::{Method, StatusCode, header, uri::PathAndQuery};
 use hyper_util::rt::TokioIo;
 use oac_link::{CallError, LinkError, PortError, Tunnel, ports::relay};
 use oac_store::FileOperationKind;
@@ -79,6 +79,13 @@ pub(super) async fn forward_port(
             "port is not one: give 1 to 65535.",
         ));
     };
+    if request.method() == Method::CONNECT {
+        // It asks for a tunnel: an answer of success to it has no body, and what follows is no HTTP any more.
+        target_session(&core.store.single(), auth.project_id, &target).await?;
+        return Err(ApiError::invalid_request(
+            "CONNECT is for proxies, not for servers: use another method, or an upgrade.",
+        ));
+    }
     let (prefix, rest) = split_path(request.uri().path());
     let path = head::path_and_query(rest, request.uri().query())?;
     let forwarded = Forwarded {
@@ -97,7 +104,7 @@ pub(super) async fn forward_port(
     let tunnel = connect(&reach, port).await?;
     let access = Arc::new(reach.into_access());
     let request = outgoing(request, path, &forwarded);
-    let is_head = request.method() == http::Method::HEAD;
+    let is_head = request.method() == Method::HEAD;
     let answer = exchange::exchange(&core.tasks, tunnel, request, access.clone()).await?;
     let Some(client) = upgrade.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) else {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -6,7 +6,7 @@ mod rules;
 mod server;
 mod upgrades;
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use oac_model::SessionId;
 use reqwest::{Method, RequestBuilder, Response};
@@ -110,14 +110,27 @@ fn path(session: SessionId, port: u16, rest: &str) -> String {
     format!("/v1/sessions/{session}/ports/{port}{rest}")
 }
 
-/// Connections to a port of this host that neither side has ended.
+/// Connections to a port of this process that neither side has ended. Connections of others may begin at a port of the
+/// same number.
 fn connections(port: u16) -> usize {
     let local = format!(":{port:04X}");
+    let own: HashSet<String> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter_map(|to| {
+            Some(
+                to.to_str()?
+                    .strip_prefix("socket:[")?
+                    .strip_suffix(']')?
+                    .to_owned(),
+            )
+        })
+        .collect();
     std::fs::read_to_string("/proc/net/tcp")
         .unwrap()
         .lines()
         .skip(1)
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|fields| fields[1].ends_with(&local) && fields[3] == "01")
+        .filter(|fields| fields[1].ends_with(&local) && fields[3] == "01" && own.contains(fields[9]))
         .count()
 }

@@ -36,6 +36,15 @@ const MADE_UP: [u32; 9] = [
     0x6165_676c, // pstore
 ];
 
+/// Refuses a file or a directory of a file system that keeps nothing.
+pub(super) fn check_kept(open: &OwnedFd) -> Result<(), FileRefusal> {
+    let system = fstatfs(open).map_err(refusal)?;
+    match MADE_UP.contains(&(system.f_type as u32)) {
+        true => Err(FileRefusal::NotRegular),
+        false => Ok(()),
+    }
+}
+
 /// An open regular file as it was when it was opened.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -59,10 +68,7 @@ pub(super) fn open(path: &[u8]) -> Result<Opened, FileRefusal> {
     if place.is_directory {
         return Err(FileRefusal::NotDirectory);
     }
-    let system = fstatfs(&handle).map_err(refusal)?;
-    if MADE_UP.contains(&(system.f_type as u32)) {
-        return Err(FileRefusal::NotRegular);
-    }
+    check_kept(&handle)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let through = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let opened: OwnedFd = match openat(CWD, through, flags, Mode::empty()) {

@@ -28,6 +28,7 @@ use rustix::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    download::check_kept,
     listing::entry,
     path::{Missing, Place, sync, target},
     refusal::refusal,
@@ -76,6 +77,7 @@ impl Upload {
                 return Err(FileRefusal::Exists);
             }
         }
+        check_kept(&place.dir)?;
         let room = fstatvfs(&place.dir).map_err(refusal)?;
         if room.f_bavail.saturating_mul(room.f_frsize) < put.length {
             return Err(FileRefusal::NoSpace);

@@ -294,7 +294,13 @@ async fn what_is_no_regular_file_is_refused_at_once_and_untouched() {
             "{endless}"
         );
     }
-    assert!(put(&client, "/proc/new", b"x").await.is_err());
+    for kept_by_nothing in ["/proc/new", "/proc/self/oom_score_adj"] {
+        assert_eq!(
+            refusal(put(&client, kept_by_nothing, b"0").await),
+            FileRefusal::NotRegular,
+            "{kept_by_nothing}"
+        );
+    }
     assert_eq!(refusal(get(&client, &at("missing")).await), FileRefusal::NotFound);
     assert_eq!(
         names(folder.path()),

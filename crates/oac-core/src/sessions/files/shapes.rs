@@ -143,12 +143,12 @@ pub(super) fn octal(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
+/// `path` as records name it: from the root, and without the components that say nothing. `..` stays, since where it
+/// leads is the sandbox's to say.
 fn absolute(path: &str) -> String {
-    if path.starts_with('/') {
-        path.to_owned()
-    } else {
-        format!("{WORKSPACE}/{path}")
-    }
+    let from = if path.starts_with('/') { "" } else { WORKSPACE };
+    let named = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    named.fold(from.to_owned(), |path, part| path + "/" + part)
 }
 
 fn shape(path: String, entry: &FileEntry) -> FileShape {
@@ -177,7 +177,6 @@ impl WrittenFile {
 impl FilePage {
     pub(super) fn new(path: &str, list: FileList) -> Self {
         let directory = absolute(path);
-        let directory = directory.trim_end_matches('/');
         Self {
             data: list
                 .data
@@ -185,6 +184,26 @@ impl FilePage {
                 .map(|entry| shape(format!("{directory}/{}", entry.name), entry))
                 .collect(),
             next: list.next.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_named_from_the_root_without_components_that_say_nothing() {
+        for (path, named) in [
+            ("a", "/workspace/a"),
+            (".", "/workspace"),
+            ("./a//b/.", "/workspace/a/b"),
+            ("/", ""),
+            ("/a/", "/a"),
+            ("../a", "/workspace/../a"),
+            ("/a/../.b", "/a/../.b"),
+        ] {
+            assert_eq!(absolute(path), named, "{path}");
         }
     }
 }

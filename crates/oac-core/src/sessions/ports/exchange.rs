@@ -95,14 +95,19 @@ where
         drop(held);
     });
     let sent = Arc::new(Mutex::new(Instant::now()));
+    let broke = Arc::<AtomicBool>::default();
     let request = request.map(|body| {
         Body::new(Sending {
             body,
             last: sent.clone(),
+            broke: broke.clone(),
         })
     });
     let answer = select! {
-        answer = sender.send_request(request) => answer.map_err(|error| failed(&error))?,
+        answer = sender.send_request(request) => answer.map_err(|error| match broke.load(Ordering::Acquire) {
+            true => ApiError::invalid_request("The request's body broke off or is malformed: send it again."),
+            false => failed(&error),
+        })?,
         () = silence(&sent) => return Err(ApiError::port_timed_out()),
     };
     answered.store(true, Ordering::Release);
@@ -140,6 +145,8 @@ async fn silence(sent: &Mutex<Instant>) {
 struct Sending {
     body: Body,
     last: Arc<Mutex<Instant>>,
+    /// It could not be read to its end, which is not the server's doing.
+    broke: Arc<AtomicBool>,
 }
 
 impl HttpBody for Sending {
@@ -153,6 +160,9 @@ impl HttpBody for Sending {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
             *self.last.lock() = Instant::now();
+        }
+        if let Poll::Ready(Some(Err(_))) = &frame {
+            self.broke.store(true, Ordering::Release);
         }
         frame
     }
@@ -301,6 +311,26 @@ mod tests {
             () = server => unreachable!("it never ends"),
         };
         assert_eq!(answer.unwrap().status(), 204);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_the_client_breaks_off_is_not_blamed_on_the_server() {
+        let (near, mut far) = duplex(1024);
+        let pieces = [
+            Ok(Bytes::from_static(b"piece")),
+            Err(io::Error::other("malformed")),
+        ];
+        let server = async {
+            let mut all = BytesMut::new();
+            while far.read_buf(&mut all).await.is_ok_and(|read| read > 0) {}
+        };
+        let body = Body::from_stream(futures_util::stream::iter(pieces));
+        let (answer, ()) = tokio::join!(asked(near, body), server);
+        let error = answer.err().unwrap();
+        assert_eq!(
+            (error.status.as_u16(), error.code),
+            (400, Some("invalid_request"))
+        );
     }
 
     #[tokio::test]

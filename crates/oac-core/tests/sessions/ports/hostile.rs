@@ -244,6 +244,22 @@ async fn a_request_that_could_be_read_two_ways_is_refused_or_passed_on_in_one() 
 }
 
 #[tokio::test]
+async fn connect_is_refused_before_anything_is_sent_to_the_port() {
+    let field = Field::start().await;
+    let (server, heard) = server::scripted("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await;
+    let (mut stream, authorization) = field.connect().await;
+    let request = format!(
+        "CONNECT {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}\r\n",
+        field.path(server.port, "/x")
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = timeout(LONG, stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", answer.escape_ascii());
+    assert_eq!(heard.texts(), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_server_that_floods_or_stalls_slows_nobody_else() {
     let field = Field::start().await;
     let stalling = server::each(|mut stream| async move {
