@@ -9,7 +9,7 @@ use sea_orm::Value;
 
 use crate::{
     AllocationDiagnostic, CleanupCause, Initialization, StoreError, Tx,
-    many::{pieces, places},
+    many::pieces,
     row::{params, stored},
     tx::Read,
 };
@@ -111,7 +111,7 @@ impl Read {
         for ids in pieces(ids) {
             let sql = format!(
                 "SELECT id, link_generation FROM allocations WHERE state IN ('creating', 'running') AND id IN ({})",
-                places(1, ids.len())
+                self.dialect.places(ids.len())
             );
             let values = ids.iter().map(crate::row::Column::bind).collect();
             for row in self.rows(&sql, values).await? {

@@ -52,7 +52,7 @@ impl Read {
         }
         let sql = format!(
             "SELECT generation, digest FROM deployment_generations WHERE generation IN ({}) AND {KEPT}",
-            crate::many::places(1, generations.len())
+            self.dialect.places(generations.len())
         );
         let values = generations.iter().flat_map(|generation| params![*generation]);
         let rows = self.rows(&sql, values.collect()).await?;

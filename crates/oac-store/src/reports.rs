@@ -6,7 +6,7 @@ use oac_model::{ConnectionId, NodeId, OwnerEpoch, Time};
 
 use crate::{
     GenerationStatusRow, NodeHealth, NodeRow, SlotCounts, StoreError, Tx,
-    many::{pieces, places, rows_of_places},
+    many::pieces,
     row::{Column, params},
     tx::Read,
 };
@@ -59,7 +59,7 @@ impl Read {
     ) -> Result<HashMap<NodeId, Vec<GenerationStatusRow>>, StoreError> {
         let mut statuses: HashMap<NodeId, Vec<GenerationStatusRow>> = HashMap::new();
         for piece in pieces(nodes) {
-            let rest = format!("WHERE node_id IN ({})", places(1, piece.len()));
+            let rest = format!("WHERE node_id IN ({})", self.dialect.places(piece.len()));
             let rows: Vec<GenerationStatusRow> = self.many(&rest, bound(piece)).await?;
             for row in rows {
                 statuses.entry(row.node_id).or_default().push(row);
@@ -75,7 +75,7 @@ impl Read {
             let sql = format!(
                 "SELECT p.node_id, {} WHERE p.node_id IN ({}) AND p.released_at IS NULL GROUP BY p.node_id",
                 SlotCounts::SELECTED,
-                places(1, piece.len())
+                self.dialect.places(piece.len())
             );
             for row in self.rows(&sql, bound(piece)).await? {
                 counts.insert(row.get("node_id")?, SlotCounts::from_row(&row)?);
@@ -91,19 +91,22 @@ impl Tx {
     pub async fn record_reports(&self, reports: &[NodeReport]) -> Result<u64, StoreError> {
         let mut recorded = 0;
         for piece in pieces(reports) {
+            let rows = self.dialect.rows_of_places(piece.len(), COLUMNS);
+            // Behind those of the rows.
+            let (epoch, now) = (piece.len() * COLUMNS + 1, piece.len() * COLUMNS + 2);
             let sql = format!(
-                "UPDATE nodes SET connection_epoch = $1, last_seen_at = $2, connection_id = v.column2, \
+                "UPDATE nodes SET connection_epoch = ${epoch}, last_seen_at = ${now}, connection_id = v.column2, \
                  generation_management = COALESCE(v.column3, nodes.generation_management), \
                  provider_ready = v.column4, diagnostic = v.column5, observed_at = v.column6, \
                  active_operations = v.column7, cpu_utilization = v.column8, effective_cpu_cores = v.column9, \
                  cpu_count = v.column10, total_memory_bytes = v.column11, available_memory_bytes = v.column12, \
                  available_disk_bytes = v.column13, execution_class = v.column14, checkpoint_store = v.column15, \
                  boot_id = v.column16 \
-                 FROM (VALUES {}) AS v WHERE nodes.id = v.column1 AND nodes.retired_at IS NULL \
-                 AND (v.column3 IS NOT NULL OR (nodes.connection_id = v.column2 AND nodes.connection_epoch = $1))",
-                rows_of_places(3, piece.len(), COLUMNS)
+                 FROM (VALUES {rows}) AS v WHERE nodes.id = v.column1 AND nodes.retired_at IS NULL \
+                 AND (v.column3 IS NOT NULL OR (nodes.connection_id = v.column2 \
+                 AND nodes.connection_epoch = ${epoch}))"
             );
-            let mut values = params![self.ownership().epoch, self.now()];
+            let mut values = Vec::with_capacity(now);
             for report in piece {
                 let health = &report.health;
                 values.extend(params![
@@ -125,6 +128,7 @@ impl Tx {
                     health.boot_id,
                 ]);
             }
+            values.extend(params![self.ownership().epoch, self.now()]);
             recorded += self.execute(&sql, values).await?;
         }
         Ok(recorded)
@@ -138,7 +142,7 @@ impl Tx {
             let sql = format!(
                 "UPDATE nodes SET connection_id = NULL, connection_epoch = NULL FROM (VALUES {}) AS v \
                  WHERE nodes.id = v.column1 AND nodes.connection_id = v.column2",
-                rows_of_places(1, piece.len(), 2)
+                self.dialect.rows_of_places(piece.len(), 2)
             );
             let values = piece
                 .iter()
@@ -165,7 +169,7 @@ impl Tx {
         for piece in pieces(nodes) {
             let sql = format!(
                 "DELETE FROM node_generation_status WHERE node_id IN ({})",
-                places(1, piece.len())
+                self.dialect.places(piece.len())
             );
             self.execute(&sql, bound(piece)).await?;
         }

@@ -10,7 +10,7 @@ use crate::{
     AllocationRow, NodeRow, Ownership, SessionRow, Store, StoreError,
     dialect::{AdvisoryLock, Dialect},
     exec::{Exec, Noticed, Pool, Tries},
-    many::{pieces, places},
+    many::pieces,
     row::{Column, Row, Stored},
 };
 
@@ -360,7 +360,7 @@ impl Tx {
             // A statement locks its rows in the order in which it returns them.
             let rest = format!(
                 "WHERE id IN ({}) ORDER BY id{}",
-                places(1, piece.len()),
+                self.dialect.places(piece.len()),
                 self.dialect.row_lock()
             );
             let params = piece.iter().map(Column::bind).collect();
