@@ -184,8 +184,8 @@ impl CollectError {
 /// What goes with the generation.
 #[derive(Debug, Default)]
 struct Doomed {
-    /// Files of `releases/<source>`, deepest first.
-    release: Vec<String>,
+    /// Files of `releases/<source>`, deepest first; `None` where another generation uses it.
+    release: Option<Vec<String>>,
     /// Original files below the root.
     original: Vec<String>,
 }
@@ -336,11 +336,14 @@ impl<'a> Collection<'a> {
             return Ok(doomed);
         }
         Payload::of(self.store, false, source).sync()?;
-        if let Some(releases) = self.store.root().enter(layout::RELEASES)?
-            && let Some(directory) = releases.enter(&source.to_string())?
-        {
-            doomed.release = payload::survey(&directory)?;
-        }
+        let releases = self.store.root().enter(layout::RELEASES)?;
+        let release = releases
+            .map(|releases| releases.enter(&source.to_string()))
+            .transpose()?;
+        doomed.release = Some(match release.flatten() {
+            Some(directory) => payload::survey(&directory)?,
+            None => Vec::new(),
+        });
         let Some(artifacts) = self.original(source)? else {
             return Ok(doomed);
         };
@@ -415,11 +418,11 @@ impl<'a> Collection<'a> {
             .selection()?
             .source_commit()
             .ok_or(CollectError::OutOfPlace)?;
-        if !self.shared.source
+        if let Some(release) = &self.doomed.release
             && let Some(releases) = self.store.root().enter(layout::RELEASES)?
         {
             if let Some(directory) = releases.enter(&source.to_string())? {
-                payload::remove_tree(&directory, &self.doomed.release)?;
+                payload::remove_tree(&directory, release)?;
             }
             releases.remove_directory(&source.to_string())?;
         }

@@ -449,6 +449,7 @@ mod tests {
         ]
     }
 
+    // req: P-109
     // inv: INV-N3
     #[test]
     fn every_record_reads_back_as_written_and_every_deviation_is_refused() {

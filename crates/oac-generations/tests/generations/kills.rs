@@ -24,6 +24,7 @@ fn steps(scenario: Scenario) -> Vec<Step> {
     seen.take()
 }
 
+// req: P-164
 // inv: INV-N4, INV-N18
 #[test]
 fn a_preparation_or_collection_stopped_at_any_step_is_sound_then_and_completes_when_repeated() {

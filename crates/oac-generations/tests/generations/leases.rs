@@ -1,14 +1,17 @@
 //! Leases and their records.
 
+use std::os::unix::fs::PermissionsExt;
+
 use oac_generations::{LeaseError, lease};
 
 use crate::{base, records, scenario::Scenario, scene::Scene};
 
+// req: P-107, P-110, P-111, P-113
 // inv: INV-N9, INV-N10
 #[test]
 fn a_lease_without_its_exact_record_is_refused_by_all_and_never_mended() {
     type Break = fn(&Scene);
-    let breaks: [(&str, Break); 6] = [
+    let mut breaks: Vec<(&str, Break)> = vec![
         ("record removed", |s| {
             std::fs::remove_file(s.generations().join("2.lease-identity")).unwrap()
         }),
@@ -33,6 +36,20 @@ fn a_lease_without_its_exact_record_is_refused_by_all_and_never_mended() {
             std::fs::hard_link(s.generations().join("2.lease"), s.base.join("second")).unwrap();
         }),
     ];
+    breaks.push(("lease behind a symbolic link", |s| {
+        let path = s.generations().join("2.lease");
+        std::fs::rename(&path, s.base.join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(s.base.join("elsewhere"), path).unwrap();
+    }));
+    breaks.push(("lease others may read", |s| {
+        let path = s.generations().join("2.lease");
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
+    }));
+    if rustix::process::geteuid().is_root() {
+        breaks.push(("lease of another account", |s| {
+            std::os::unix::fs::chown(s.generations().join("2.lease"), Some(65532), None).unwrap();
+        }));
+    }
     for (what, break_it) in breaks {
         let base = base();
         let scene = Scenario::CollectMicrosandbox.arrange(base.path());

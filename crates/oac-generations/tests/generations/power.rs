@@ -131,6 +131,7 @@ fn judged(scenario: Scenario, scene: &Scene, judge: Judge) -> (Judge, bool) {
     (judge, result.is_ok())
 }
 
+// req: P-146, P-147, P-153, P-156, P-159, P-160
 // inv: INV-N6, INV-N7, INV-N13
 #[test]
 fn every_deed_is_justified_by_what_a_power_loss_at_that_moment_would_leave() {

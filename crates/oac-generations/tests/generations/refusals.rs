@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use oac_generations::{CollectError, PayloadError, PrepareError, State};
 use oac_model::ProviderKind;
+use oac_records::steps::{Step, Verdict, watched};
 
 use crate::{
     base, records,
@@ -27,6 +28,7 @@ fn payload(scene: &Scene) -> std::collections::BTreeMap<String, (u32, u64, Vec<u
     all
 }
 
+// req: P-169
 // inv: INV-N17
 #[test]
 fn one_original_file_that_cannot_be_verified_prevents_every_deletion() {
@@ -99,6 +101,7 @@ fn a_foreign_thing_in_a_release_keeps_it_whole() {
     assert_eq!(scene.state(2), State::Dropped);
 }
 
+// req: P-162, P-163, P-174
 #[test]
 fn an_engine_that_proves_nothing_keeps_everything_and_a_missing_program_proves_no_absence() {
     let image = |scene: &Scene| scene.image_name(2);
@@ -145,6 +148,7 @@ fn an_engine_that_proves_nothing_keeps_everything_and_a_missing_program_proves_n
     }
 }
 
+// req: P-165
 // inv: INV-N19
 #[test]
 fn no_docker_image_is_removed_not_even_asked_about() {
@@ -158,6 +162,7 @@ fn no_docker_image_is_removed_not_even_asked_about() {
     assert!(images.contains(&scene.image_name(2)));
 }
 
+// req: P-140, P-141, P-142
 // inv: INV-N21
 #[test]
 fn repair_changes_no_existing_file_and_one_conflicting_byte_prevents_every_download() {
@@ -224,6 +229,7 @@ fn another_specification_or_a_drifted_plan_refuses_and_changes_nothing() {
     assert_eq!(before, snapshot(&scene.generations()));
 }
 
+// req: P-114
 #[test]
 fn a_dropped_generation_is_never_prepared_again_and_an_unknown_one_is_nothing_to_collect() {
     let base = base();
@@ -237,6 +243,7 @@ fn a_dropped_generation_is_never_prepared_again_and_an_unknown_one_is_nothing_to
     assert_eq!(scene.store().load(generation(4)).unwrap(), None);
 }
 
+// req: P-150, P-161
 // inv: INV-N5
 #[test]
 fn a_published_configuration_keeps_its_bytes_through_repair_and_collection() {
@@ -274,4 +281,70 @@ fn a_store_that_is_not_empty_and_says_no_owner_is_refused() {
     };
     assert!(matches!(refused, PrepareError::StoreOwner(_)), "{refused:?}");
     assert!(!scene.outside().held().contains(&scene.image_name(2)));
+}
+
+// req: P-173
+#[test]
+fn a_plan_whose_import_never_began_is_collected_without_a_native_question() {
+    let base = base();
+    let scene = Scenario::CollectPlan.arrange(base.path());
+    scene.outside().set_sandboxes("no answer");
+    scene.outside().set_inventory("no answer");
+    scene.collect(2).expect("nothing native exists");
+    assert_eq!(scene.state(2), State::Dropped);
+    assert!(!release(&scene, 2).exists());
+}
+
+// req: P-172
+#[test]
+fn an_interrupted_download_goes_on_behind_what_has_arrived() {
+    let base = base();
+    let scene = Scenario::CollectPlan.arrange(base.path());
+    let partials = |scene: &Scene| {
+        let all = snapshot(&release(scene, 2)).into_iter();
+        all.filter(|(name, _)| name.ends_with(".partial"))
+            .map(|(_, (_, _, bytes))| bytes.len())
+            .sum::<usize>()
+    };
+    let arrived = partials(&scene);
+    assert!(arrived > 0, "cut off in the middle of a file");
+    let before: usize = payload(&scene).values().map(|(_, _, bytes)| bytes.len()).sum();
+    let fetched = std::rc::Rc::new(std::cell::Cell::new(0));
+    let (counted, below) = (fetched.clone(), release(&scene, 2));
+    let watcher = move |step: &Step| {
+        if let Step::Append { path, bytes } = step
+            && path.starts_with(&below)
+            && !path.ends_with(".manifest.json.partial")
+        {
+            counted.set(counted.get() + bytes.len());
+        }
+        Verdict::Go
+    };
+    watched(watcher, || scene.prepare(2)).expect("resumed");
+    crate::proof::complete(&scene, 2);
+    let archive = crate::scene::content(source(2), "images/runtime.tar.gz").len();
+    let after: usize = payload(&scene).values().map(|(_, _, bytes)| bytes.len()).sum();
+    assert_eq!(
+        before + fetched.get(),
+        after + archive,
+        "no byte that was here came again"
+    );
+}
+
+// req: P-168, P-171
+// inv: INV-N18
+#[test]
+fn the_original_files_stay_until_the_last_generation_of_their_source_is_collected() {
+    let base = base();
+    let scene = Scene::create(base.path(), ProviderKind::Microsandbox);
+    scene.prepare(5).expect("on the enrolled generation's files");
+    assert!(!release(&scene, 5).exists());
+    let (before, images) = (payload(&scene), scene.outside().held());
+    scene.collect(1).expect("collected");
+    assert_eq!(scene.state(1), State::Dropped);
+    assert_eq!((before, images), (payload(&scene), scene.outside().held()));
+    crate::proof::complete(&scene, 5);
+    scene.collect(5).expect("the last one");
+    assert!(!scene.root().join("native/microsandbox/msb").exists());
+    assert!(!scene.outside().held().contains(&scene.image_name(5)));
 }

@@ -75,6 +75,7 @@ fn orphaned_helper(scene: &Scene) -> (Other, Other, Child) {
     (helper, daemon, caller)
 }
 
+// req: P-102, P-103, P-104, P-144
 // inv: INV-N12
 #[test]
 fn a_helper_that_outlives_its_node_keeps_repair_and_collection_away_until_it_ends_and_its_daemon_holds_nothing()
