@@ -5,6 +5,7 @@
 
 mod address;
 mod secret_file;
+mod trusted;
 
 use std::{
     net::SocketAddr,
@@ -16,7 +17,8 @@ use oac_store::{Database, OpenError};
 use serde::Deserialize;
 
 pub use address::{AddressError, PublicUrl};
-pub use secret_file::{SecretFileError, read_secret_file};
+pub use secret_file::{SecretFileError, read_private_file, read_secret_file};
+pub use trusted::{NetworkError, TrustedProxies};
 
 /// Where `run`, `core-key` and `release` look without `--config`.
 pub const DEFAULT_PATH: &str = "/etc/oac-core/config.toml";
@@ -33,6 +35,16 @@ pub struct Config {
     pub database: Database,
     /// PostgreSQL's, read from its file.
     pub database_password: Option<Secret>,
+    /// What every listener shows; without it they speak plain HTTP.
+    pub tls: Option<TlsFiles>,
+    pub trusted_proxies: TrustedProxies,
+}
+
+/// A certificate with its chain, and the key of the certificate, as PEM files. The key's has mode 0600.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +65,10 @@ pub enum ConfigError {
     PublicUrl(#[source] AddressError),
     #[error("`database.password_file` is not usable")]
     Password(#[source] SecretFileError),
+    #[error("`tls` is not usable: give both `certificate_file` and `key_file`, or neither")]
+    HalfTls,
+    #[error("`trusted_proxies` is not usable")]
+    TrustedProxies(#[source] NetworkError),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,9 +89,7 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tls {
-    #[expect(dead_code, reason = "read to be refused by name")]
     certificate_file: Option<PathBuf>,
-    #[expect(dead_code, reason = "read to be refused by name")]
     key_file: Option<PathBuf>,
 }
 
@@ -124,11 +138,20 @@ impl Config {
             .transpose()
             .map_err(ConfigError::PublicUrl)?;
         let (database, database_password) = database(file.database.unwrap_or_default())?;
+        let tls = match file.tls.map(|tls| (tls.certificate_file, tls.key_file)) {
+            Some((Some(certificate), Some(key))) => Some(TlsFiles { certificate, key }),
+            None | Some((None, None)) => None,
+            Some(_) => return Err(ConfigError::HalfTls),
+        };
+        let trusted_proxies = TrustedProxies::parse(&file.trusted_proxies.unwrap_or_default())
+            .map_err(ConfigError::TrustedProxies)?;
         Ok(Self {
             listen,
             public_url,
             database,
             database_password,
+            tls,
+            trusted_proxies,
         })
     }
 }
@@ -141,12 +164,10 @@ impl File {
                 "metrics_listen",
                 self.metrics_listen.as_ref().is_some_and(|m| !m.is_empty()),
             ),
-            ("tls", self.tls.is_some()),
             ("release_dir", self.release_dir.is_some()),
             ("release_url", self.release_url.is_some()),
             ("seal_key_file", self.seal_key_file.is_some()),
             ("direct", self.direct.is_some()),
-            ("trusted_proxies", self.trusted_proxies.is_some()),
         ];
         match keys.into_iter().find(|(_, set)| *set) {
             Some((key, _)) => Err(ConfigError::NotBuilt { key }),
@@ -204,12 +225,10 @@ mod tests {
     fn a_key_of_a_feature_this_build_lacks_is_refused_by_name() {
         for (text, name) in [
             ("metrics_listen = \"127.0.0.1:9464\"", "metrics_listen"),
-            ("[tls]\ncertificate_file = \"/a\"\nkey_file = \"/b\"", "tls"),
             ("release_dir = \"/r\"", "release_dir"),
             ("release_url = \"https://r\"", "release_url"),
             ("seal_key_file = \"/k\"", "seal_key_file"),
             ("[direct]\nmax_active = 1", "direct"),
-            ("trusted_proxies = [\"10.0.0.0/8\"]", "trusted_proxies"),
         ] {
             assert!(
                 matches!(parse(text), Err(ConfigError::NotBuilt { key }) if key == name),
@@ -225,6 +244,23 @@ mod tests {
         assert_eq!(config.listen.len(), 2);
         assert!(matches!(parse("listen = []"), Err(ConfigError::NoListener)));
         assert!(parse("listen = [\"localhost:80\"]").is_err());
+    }
+
+    #[test]
+    fn a_certificate_comes_with_its_key_or_not_at_all_and_a_trusted_proxy_is_a_network() {
+        let half = |text: &str| matches!(parse(text), Err(ConfigError::HalfTls));
+        assert!(half("[tls]\ncertificate_file = \"/a\""));
+        assert!(half("[tls]\nkey_file = \"/b\""));
+        assert_eq!(parse("[tls]").unwrap().tls, None);
+        let both = parse("[tls]\ncertificate_file = \"/a\"\nkey_file = \"/b\"").unwrap();
+        let files = TlsFiles {
+            certificate: "/a".into(),
+            key: "/b".into(),
+        };
+        assert_eq!(both.tls, Some(files));
+        assert!(parse("trusted_proxies = [\"10.0.0.0/8\", \"fd00::1\"]").is_ok());
+        let error = parse("trusted_proxies = [\"proxy\"]").unwrap_err();
+        assert!(matches!(error, ConfigError::TrustedProxies(_)), "{error}");
     }
 
     // inv: INV-C14

@@ -15,6 +15,7 @@ pub mod router;
 pub mod serve;
 pub mod strict;
 pub mod target;
+pub mod tls;
 
 pub use error::ApiError;
 pub use names::check_name;

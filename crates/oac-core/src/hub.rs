@@ -7,7 +7,6 @@
 //! call nodes.
 
 mod call;
-mod clock;
 mod connect;
 mod connection;
 mod limits;
@@ -22,10 +21,10 @@ use tokio::sync::{Notify, watch};
 use utoipa_axum::routes;
 
 pub use call::{CallOutcome, Refusal, Request};
-pub use clock::Clock;
 
 use crate::{
     Core,
+    clock::Clock,
     http::{
         auth::Credential,
         router::{Body, Route},
@@ -45,7 +44,7 @@ pub struct Hub {
     freed: Notify,
     memory: Memory,
     reports: Reports,
-    clock: Arc<Clock>,
+    pub(crate) clock: Arc<Clock>,
 }
 
 /// How long [`Hub::close_all`] waits for connections to remove their presence.

@@ -6,6 +6,7 @@
 //! sandbox provider itself and never writes SQL.
 
 pub mod allocations;
+mod clock;
 pub mod config;
 pub mod entropy;
 pub mod http;

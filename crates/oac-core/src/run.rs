@@ -13,6 +13,7 @@ use crate::{
     http::{
         router,
         serve::{self, ListenError},
+        tls::{self, Certificate, PairError},
     },
     hub::{self, Hub},
     link::{self, Links},
@@ -59,6 +60,10 @@ pub enum StartError {
     Lock(#[from] ExclusiveLockError),
     #[error("the database cannot be opened")]
     Store(#[from] OpenError),
+    #[error("the TLS certificate cannot be used")]
+    Certificate(#[from] PairError),
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
     #[error("the listening address is unknown")]
     Address(#[source] std::io::Error),
 }
@@ -136,6 +141,9 @@ pub async fn start_on(
         .map(TcpListener::local_addr)
         .collect::<Result<_, _>>()
         .map_err(StartError::Address)?;
+    let certificate = config.tls.as_ref().map(Certificate::load).transpose()?;
+    let acceptor = certificate.as_ref().map(Certificate::acceptor).transpose();
+    let acceptor = acceptor.map_err(StartError::Tls)?;
     let lock = ExclusiveLock::take(&config.database)?;
     let store = open_store(&config, clock_offset_millis).await?;
     let core = Arc::new(Core {
@@ -155,7 +163,10 @@ pub async fn start_on(
         owner::keep(core.clone(), Holder::random(), lock),
     );
     start_workers(&core);
-    serve::serve(&core, listeners, router::router(&core));
+    if let Some(certificate) = certificate {
+        tls::keep(&core, certificate);
+    }
+    serve::serve(&core, listeners, router::router(&core), acceptor);
     Ok(Running { core, addresses })
 }
 

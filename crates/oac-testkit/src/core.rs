@@ -8,7 +8,7 @@ use std::{
 
 use oac_core::{
     Core,
-    config::Config,
+    config::{Config, TlsFiles, TrustedProxies},
     entropy,
     http::serve,
     run::{self, Running},
@@ -30,6 +30,10 @@ pub struct CoreOptions {
     pub clock_offset_millis: i64,
     /// Do not wait for ownership, and make neither Project nor its key.
     pub standby: bool,
+    /// What it shows as its certificate; then `url` is `https`.
+    pub tls: Option<crate::tls::Files>,
+    /// Networks whose word about a client's address it believes.
+    pub trusted_proxies: Vec<String>,
 }
 
 /// Where the data is; kept over [`TestCore::restart`].
@@ -43,7 +47,7 @@ pub struct Data {
 pub struct TestCore {
     running: Option<Running>,
     config: Config,
-    /// `http://127.0.0.1:port`.
+    /// `http://127.0.0.1:port`, or `https`.
     pub url: String,
     /// What nodes and sandboxes are told; this host's own address unless set otherwise.
     pub public_url: Option<String>,
@@ -128,9 +132,10 @@ impl TestCore {
             .local_addr()
             .unwrap_or_else(|e| panic!("no address: {e}"))
             .port();
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
         let public_url = match options.public_url {
             Some(url) => url,
-            None => Some(format!("http://{}", SocketAddr::new(own_address(), port))),
+            None => Some(format!("{scheme}://{}", SocketAddr::new(own_address(), port))),
         };
         let config = Config {
             listen: Vec::new(),
@@ -142,6 +147,12 @@ impl TestCore {
                 .parse()
                 .unwrap_or_else(|e| panic!("database: {e}")),
             database_password: data.password(),
+            tls: options.tls.as_ref().map(|files| TlsFiles {
+                certificate: files.certificate.clone(),
+                key: files.key.clone(),
+            }),
+            trusted_proxies: TrustedProxies::parse(&options.trusted_proxies)
+                .unwrap_or_else(|e| panic!("trusted proxies: {e}")),
         };
         let running = run::start_on(config.clone(), listeners, options.clock_offset_millis)
             .await
@@ -155,7 +166,7 @@ impl TestCore {
         let mut core = Self {
             running: Some(running),
             config,
-            url: format!("http://127.0.0.1:{port}"),
+            url: format!("{scheme}://127.0.0.1:{port}"),
             public_url,
             core_key,
             core_key_id: row.id,
@@ -406,12 +417,13 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
     }
 }
 
-/// A client that follows no redirect and keeps no proxy.
+/// A client that follows no redirect, takes no proxy and believes the test authority alone.
 fn client() -> reqwest::Client {
     // The first one in the process wins; all are the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()
+        .tls_certs_only(reqwest::Certificate::from_pem(crate::tls::AUTHORITY.as_bytes()))
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .unwrap_or_else(|e| panic!("no HTTP client: {e:?}"))

@@ -5,6 +5,8 @@
 //! nothing here replaces a real part that runs on a test machine, but one: until the installer exists,
 //! [`installation::Installation::add_node`] does its work.
 
+#[cfg(feature = "product")]
+pub mod between;
 #[cfg(feature = "core")]
 pub mod core;
 #[cfg(feature = "product")]
@@ -18,5 +20,6 @@ pub mod private_engine;
 pub mod program;
 #[cfg(feature = "product")]
 pub mod runtime_image;
+pub mod tls;
 #[cfg(feature = "product")]
 pub mod wait;

@@ -5,6 +5,7 @@ use crate::workspace::Metadata;
 /// Top to bottom. A crate that is not listed here is a problem: its place has to be decided.
 const ORDER: &[&str] = &[
     "oac-model",
+    "oac-proxy",
     "oac-wire",
     "oac-peer",
     "oac-lifecycle",

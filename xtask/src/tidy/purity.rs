@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::marks::lexer::{Kind, Token, tokens};
 use crate::workspace::{Metadata, by_name, read};
 
-const PURE: &[&str] = &["oac-model", "oac-wire", "oac-peer", "oac-lifecycle"];
+const PURE: &[&str] = &["oac-model", "oac-proxy", "oac-wire", "oac-peer", "oac-lifecycle"];
 
 /// Crates that bring what the rule forbids, by their names in Cargo.toml.
 const CRATES: &[&str] = &[

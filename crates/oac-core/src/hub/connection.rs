@@ -31,12 +31,11 @@ use tokio_tungstenite::{
 
 use super::{
     Connected,
-    clock::Clock,
     connect::Reservation,
     limits,
     socket::{Meter, Socket},
 };
-use crate::{Core, presence};
+use crate::{Core, clock::Clock, presence};
 
 type Stream = WebSocketStream<Socket<TokioIo<Upgraded>>>;
 

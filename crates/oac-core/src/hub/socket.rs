@@ -16,7 +16,8 @@ use std::{
 use oac_peer::{Moment, stream::FrameBytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{clock::Clock, limits::WRITE_PROGRESS};
+use super::limits::WRITE_PROGRESS;
+use crate::clock::Clock;
 
 /// What passed through one [`Socket`]; read by the connection's watchdog.
 pub(super) struct Meter {

@@ -14,3 +14,4 @@ mod owner;
 mod program;
 mod projects;
 mod secrets;
+mod transport;

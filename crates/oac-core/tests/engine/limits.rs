@@ -148,7 +148,16 @@ async fn pg_an_identity_is_free_5_s_after_its_connection_ended_and_the_late_remo
 
 #[tokio::test]
 async fn a_node_that_takes_no_byte_for_10_s_loses_its_connection_though_it_goes_on_talking() {
-    let core = world::core(On::Sqlite).await;
+    taking_nothing(world::core(On::Sqlite).await).await;
+}
+
+#[tokio::test]
+async fn a_node_that_takes_no_byte_for_10_s_under_tls_loses_its_connection_too() {
+    let folder = tempfile::tempdir().unwrap();
+    taking_nothing(world::core_under_tls(folder.path()).await).await;
+}
+
+async fn taking_nothing(core: TestCore) {
     let node = Node::enroll(&core, 1).await;
     let mut greeted = greet(&core, &node.enrolled, &health(true)).await.unwrap();
     // More than any socket buffer holds, and nobody reads it.

@@ -6,6 +6,7 @@
 
 mod calls;
 mod create;
+mod frames;
 mod hub;
 mod kill;
 mod limits;
@@ -15,4 +16,5 @@ mod node;
 mod placement;
 mod reports;
 mod secrets;
+mod storm;
 mod world;

@@ -15,9 +15,13 @@ use oac_wire::{
     shapes::{Info, Operation},
 };
 use parking_lot::Mutex;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use tokio::{net::TcpStream, sync::Notify, task::JoinHandle};
 use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream,
+    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
     tungstenite::{Error, Message, client::IntoClientRequest as _, http::StatusCode},
 };
 
@@ -249,23 +253,43 @@ pub fn hello(enrolled: &EnrolledNode, health: &Health) -> Hello {
     }
 }
 
+/// In the clear, or by TLS with a Core of the test authority.
+fn connector(core: &TestCore) -> Connector {
+    if core.url.starts_with("http:") {
+        return Connector::Plain;
+    }
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(oac_testkit::tls::AUTHORITY.as_bytes());
+    roots.add(authority.unwrap()).unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Connector::Rustls(Arc::new(config))
+}
+
 /// Dials; the status when there is no upgrade.
 pub async fn dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket, StatusCode> {
+    match try_dial(core, enrolled).await {
+        Ok(socket) => Ok(socket),
+        Err(Error::Http(response)) => Err(response.status()),
+        Err(error) => panic!("no answer to a dial: {error}"),
+    }
+}
+
+/// Dials, whatever comes of it.
+pub async fn try_dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket, Error> {
     let url = format!(
         "{}/api/v1/sandbox-node/connect?node_id={}",
         core.url.replacen("http", "ws", 1),
         enrolled.node_id
     );
-    let mut request = url.into_client_request().unwrap();
+    let mut request = url.into_client_request()?;
     let bearer = format!("Bearer {}", enrolled.credential.expose());
     request
         .headers_mut()
         .insert("authorization", bearer.parse().unwrap());
-    match tokio_tungstenite::connect_async(request).await {
-        Ok((socket, _)) => Ok(socket),
-        Err(Error::Http(response)) => Err(response.status()),
-        Err(error) => panic!("no answer to a dial: {error}"),
-    }
+    let dialed = connect_async_tls_with_config(request, None, false, Some(connector(core)));
+    dialed.await.map(|(socket, _)| socket)
 }
 
 pub async fn send(socket: &mut Socket, frame: &NodeFrame) {

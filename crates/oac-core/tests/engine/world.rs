@@ -31,6 +31,18 @@ pub async fn core(on: On) -> TestCore {
     core
 }
 
+/// A Core under TLS, with a deployment, on SQLite.
+pub async fn core_under_tls(folder: &std::path::Path) -> TestCore {
+    let options = oac_testkit::core::CoreOptions {
+        tls: Some(oac_testkit::tls::Files::write(folder, oac_testkit::tls::FIRST).unwrap()),
+        ..Default::default()
+    };
+    let core = TestCore::with(options).await;
+    core.deploy(1, 512).await;
+    placement::refresh_deployment(core.core()).await;
+    core
+}
+
 /// Places a new Session, as its route does.
 pub async fn session(core: &TestCore) -> Result<(SessionId, AllocationId), PlaceError> {
     let demand = Demand {

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use oac_peer::Moment;
 use tokio::sync::watch;
 
-/// The monotonic clock of the node connections. A test moves it forward instead of waiting.
+/// The monotonic clock of Core's connections. A test moves it forward instead of waiting.
 #[derive(Debug)]
 pub struct Clock {
     base: Instant,
@@ -20,7 +20,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    pub(super) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         let elapsed = u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX);
         Moment(elapsed).plus_millis(*self.skipped.borrow())
     }
@@ -32,8 +32,14 @@ impl Clock {
             .send_modify(|skipped| *skipped = skipped.saturating_add(millis));
     }
 
+    /// Resolves when this much time has passed.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.until(Some(self.now().plus_millis(millis))).await;
+    }
+
     /// Resolves at `moment`; never without one.
-    pub(super) async fn until(&self, moment: Option<Moment>) {
+    pub(crate) async fn until(&self, moment: Option<Moment>) {
         let Some(moment) = moment else {
             return std::future::pending().await;
         };
