@@ -13,8 +13,9 @@ pub mod turns;
 use std::time::Duration;
 
 use oac_model::Secret;
+use oac_proxy::Proxies;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, Response, header};
+use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -77,6 +78,17 @@ pub fn query(text: &str) -> String {
     utf8_percent_encode(text, QUERY).to_string()
 }
 
+fn tunnel(proxy: &oac_proxy::Proxy) -> Result<reqwest::Proxy, reqwest::Error> {
+    let tunnel = reqwest::Proxy::all(format!("http://{proxy}"))?;
+    let authorization = proxy.authorization();
+    let Some(mut value) = authorization.and_then(|text| header::HeaderValue::from_str(text.expose()).ok())
+    else {
+        return Ok(tunnel);
+    };
+    value.set_sensitive(true);
+    Ok(tunnel.custom_http_auth(value))
+}
+
 impl Client {
     pub fn new(context: Name, entry: Entry) -> Result<Self, Failure> {
         let mut http = reqwest::Client::builder()
@@ -85,10 +97,19 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .http1_only()
             .user_agent(concat!("oac/", env!("CARGO_PKG_VERSION")));
-        if entry.url.starts_with("http:") {
-            // A proxy would be shown the key.
-            http = http.no_proxy();
-        }
+        // Of an address with http a proxy would be shown the key.
+        let proxies = match entry.url.starts_with("http:") {
+            true => Proxies::default(),
+            false => Proxies::from_variables(|name| std::env::var_os(name))?,
+        };
+        let proxy = Url::parse(&entry.url).ok();
+        http = match proxy.as_ref().and_then(|url| proxies.to(url)) {
+            None => http.no_proxy(),
+            Some(proxy) => http.proxy(tunnel(proxy).map_err(|source| Failure::Unreachable {
+                url: entry.url.clone(),
+                source,
+            })?),
+        };
         let http = http.build().map_err(|source| Failure::Unreachable {
             url: entry.url.clone(),
             source,

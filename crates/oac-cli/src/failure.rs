@@ -36,6 +36,8 @@ pub enum Failure {
         "the {key} of the context {context} holds characters no key has: run `oac login --context {context}` and enter it anew"
     )]
     BadKey { key: &'static str, context: Name },
+    #[error("{0} Correct the variable or unset it.")]
+    Proxy(#[from] oac_proxy::ProxyError),
     #[error("cannot reach Core at {url}: check that it runs and that the address is right")]
     Unreachable {
         url: String,
@@ -86,7 +88,9 @@ impl Failure {
     /// Core's code, or one of `oac`'s own, for programs.
     pub fn code(&self) -> &str {
         match self {
-            Self::NoConfig { .. } | Self::BadConfig { .. } | Self::BadKey { .. } => "configuration_invalid",
+            Self::NoConfig { .. } | Self::BadConfig { .. } | Self::BadKey { .. } | Self::Proxy(_) => {
+                "configuration_invalid"
+            }
             Self::LooseConfig { .. } | Self::ForeignConfig { .. } => "configuration_unsafe",
             Self::NoContext { .. } => "context_unknown",
             Self::NoKey { .. } => "key_missing",

@@ -55,8 +55,8 @@ impl Agent {
         stored: Stored,
         provider: Arc<dyn Provider>,
         operations: usize,
-        clock: Clock,
     ) -> Self {
+        let clock = core.clock.clone();
         let mut seed = [0; 8];
         if getrandom::fill(&mut seed).is_err() {
             seed = std::process::id()
@@ -173,9 +173,9 @@ impl Agent {
 
     fn dial(&mut self) {
         self.meter = Arc::new(Mutex::new(Meter::new(self.store.directory().path())));
-        let (core, clock) = (self.core.clone(), self.clock.clone());
+        let core = self.core.clone();
         let (node_id, credential) = (self.stored.identity.node_id, self.stored.credential.clone());
-        let dial = async move { Done::Dialed(core.dial(node_id, &credential, clock).await.map(Box::new)) };
+        let dial = async move { Done::Dialed(core.dial(node_id, &credential).await.map(Box::new)) };
         self.dial = Some(self.tasks.errand(dial));
     }
 
@@ -269,7 +269,9 @@ impl Agent {
     async fn close(&mut self, reason: &Reason) {
         match reason {
             Reason::Stopping => tracing::info!("stopping"),
-            reason => tracing::warn!(reason = %chain(reason), "the connection to Core ended"),
+            reason => {
+                tracing::warn!(core = %self.core, reason = %chain(reason), "the connection to Core ended");
+            }
         }
         if let Some(dial) = self.dial.take() {
             dial.abort();

@@ -23,6 +23,6 @@ mod task;
 
 pub use agent::ConfirmError;
 pub use clock::Clock;
-pub use core::{CallError, ClientError, Confirmed, CoreClient};
-pub use register::{RegisterError, Registration, register};
+pub use core::{CallError, ClientError, Confirmed, CoreClient, ReachError, Surroundings};
+pub use register::{RegisterError, Registration, register, register_by};
 pub use run::{Opened, RunError, run, run_by};

@@ -37,6 +37,10 @@ impl Origin {
         &self.text
     }
 
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
     /// A machine route of this Core; `path` begins after `/api/v1`.
     pub fn route(&self, path: &str) -> Url {
         let mut url = self.url.clone();

@@ -7,8 +7,9 @@ use oac_provider::Provider;
 use oac_wire::frames::Identity;
 
 use crate::{
+    clock::Clock,
     config::Configuration,
-    core::{CallError, ClientError, CoreClient, Enrollment},
+    core::{CallError, ClientError, CoreClient, Enrollment, Surroundings},
     identity::{IdentityError, IdentityStore, Stored},
     limits::PROBE,
     origin::Origin,
@@ -65,6 +66,17 @@ pub async fn register(
     registration: &Registration<'_>,
     provider: Arc<dyn Provider>,
 ) -> Result<Identity, RegisterError> {
+    let surroundings = Surroundings::of_this_process().map_err(ClientError::from)?;
+    let core = CoreClient::new(registration.config.core.clone(), surroundings, Clock::start())?;
+    register_by(&core, registration, provider).await
+}
+
+/// [`register`] over a client of the caller's.
+pub async fn register_by(
+    core: &CoreClient,
+    registration: &Registration<'_>,
+    provider: Arc<dyn Provider>,
+) -> Result<Identity, RegisterError> {
     let Registration { config, name, .. } = *registration;
     if registration.core != &config.core {
         return Err(RegisterError::Address {
@@ -103,7 +115,6 @@ pub async fn register(
             });
         }
     }
-    let core = CoreClient::new(config.core.clone())?;
     // An earlier enrollment whose answer was lost has used the token up; the credential tells.
     let confirmed = match core.identity(&stored.identity, &stored.credential).await {
         Ok(confirmed) => confirmed,

@@ -9,8 +9,9 @@ use crate::{
     agent::{Agent, ConfirmError, confirm},
     clock::Clock,
     config::Configuration,
-    core::{CallError, ClientError, CoreClient},
+    core::{CallError, ClientError, CoreClient, Surroundings},
     identity::{IdentityError, IdentityStore, Stored},
+    origin::Origin,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Where the identity's Core is.
+    pub fn core(&self) -> &Origin {
+        &self.stored.core
+    }
+
     /// Locks the state directory and checks that it belongs to the configuration. No network (INV-N1).
     pub fn new(config: &Configuration, state_dir: &Path) -> Result<Self, IdentityError> {
         let store = IdentityStore::open(state_dir)?;
@@ -66,20 +72,21 @@ pub async fn run(
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    run_by(Clock::start(), opened, provider, operations, started, stop).await
+    let surroundings = Surroundings::of_this_process().map_err(ClientError::from)?;
+    let core = CoreClient::new(opened.stored.core.clone(), surroundings, Clock::start())?;
+    run_by(core, opened, provider, operations, started, stop).await
 }
 
-/// [`run`] by a clock that the caller can move.
+/// [`run`] over a client of the caller's, and by its clock, which the caller can move.
 pub async fn run_by(
-    clock: Clock,
+    core: CoreClient,
     opened: Opened,
     provider: Arc<dyn Provider>,
     operations: usize,
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, stored } = opened;
-    let core = CoreClient::new(stored.core.clone())?;
+    let Opened { store, .. } = opened;
     let store = Arc::new(store);
     let mut stop = std::pin::pin!(stop);
     let stored = tokio::select! {
@@ -87,7 +94,7 @@ pub async fn run_by(
         () = &mut stop => return Ok(()),
     };
     started();
-    let agent = Agent::new(core, store, stored, provider, operations, clock);
+    let agent = Agent::new(core, store, stored, provider, operations);
     match agent.run(stop).await {
         Exit::Stopped => Ok(()),
         Exit::Unauthorized => Err(RunError::Unauthorized),

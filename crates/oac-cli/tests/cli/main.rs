@@ -11,6 +11,7 @@ mod forward;
 mod login;
 mod manual;
 mod program;
+mod proxies;
 mod script;
 mod terminal;
 mod turns;

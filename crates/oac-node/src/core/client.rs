@@ -1,57 +1,102 @@
-use std::sync::Arc;
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use reqwest::redirect::Policy;
+use oac_proxy::{Proxies, ProxyError};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-use super::proxy;
-use crate::{limits::CORE_CALL, origin::Origin};
+use super::transport::Transport;
+use crate::{clock::Clock, origin::Origin};
 
 /// The HTTP side of one Core. Follows no redirect and sends credentials in the Authorization header only (INV-P25).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CoreClient {
     pub(super) origin: Origin,
-    /// Bounded calls.
-    pub(super) calls: reqwest::Client,
-    /// Upgrades, whose connection outlives the request.
-    pub(super) dials: reqwest::Client,
+    pub(super) transport: Transport,
+    pub(crate) clock: Clock,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("TLS could not be set up")]
     Tls(#[source] rustls::Error),
-    #[error("the HTTP client could not be set up")]
-    Http(#[source] reqwest::Error),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error("Core's address {0} is none that can be dialed")]
+    Address(Origin, #[source] url::ParseError),
 }
 
-impl CoreClient {
-    pub fn new(origin: Origin) -> Result<Self, ClientError> {
-        let tls = tls()?;
-        let builder = || {
-            reqwest::Client::builder()
-                .tls_backend_preconfigured(tls.clone())
-                .redirect(Policy::none())
-                .proxy(proxy::from_environment())
-                .http1_only()
-                .pool_max_idle_per_host(0)
-                .user_agent(concat!("oac-node/", env!("CARGO_PKG_VERSION")))
-        };
+/// What surrounds a node and decides how it reaches Core.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    pub proxies: Proxies,
+    /// Who is believed to say which host is Core.
+    pub roots: RootCertStore,
+}
+
+/// No proxy, and nobody to believe: enough for a Core under plain http.
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self {
+            proxies: Proxies::default(),
+            roots: RootCertStore::empty(),
+        }
+    }
+}
+
+impl Surroundings {
+    /// The environment's proxies, and the bundled roots beside the system's: a host may have no CA files, or one of its
+    /// own.
+    pub fn of_this_process() -> Result<Self, ProxyError> {
+        let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Ok(Self {
-            origin,
-            calls: builder().timeout(CORE_CALL).build().map_err(ClientError::Http)?,
-            dials: builder().build().map_err(ClientError::Http)?,
+            proxies: Proxies::from_variables(|name| std::env::var_os(name))?,
+            roots,
         })
     }
 }
 
-/// The bundled roots beside the system's: a host may have no CA files, or one of its own.
-fn tls() -> Result<ClientConfig, ClientError> {
-    let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+impl CoreClient {
+    /// Limits run by `clock`.
+    pub fn new(origin: Origin, surroundings: Surroundings, clock: Clock) -> Result<Self, ClientError> {
+        let tls = Arc::new(tls(surroundings.roots)?);
+        let transport = Transport::new(&origin, &surroundings.proxies, tls)
+            .map_err(|error| ClientError::Address(origin.clone(), error))?;
+        Ok(Self {
+            origin,
+            transport,
+            clock,
+        })
+    }
+
+    /// `None` when `work` takes longer.
+    pub(super) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let end = self.clock.now().plus_millis(limit.as_millis() as u64);
+        tokio::select! {
+            done = work => Some(done),
+            () = self.clock.until(Some(end)) => None,
+        }
+    }
+}
+
+fn tls(roots: RootCertStore) -> Result<ClientConfig, ClientError> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(ClientError::Tls)?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Core's address, and the proxy on the way.
+impl fmt::Display for CoreClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.transport.via())
+    }
+}
+
+impl fmt::Debug for CoreClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CoreClient({self})")
+    }
 }

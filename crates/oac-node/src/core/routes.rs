@@ -1,10 +1,19 @@
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
+use http_body_util::Full;
 use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret};
 use oac_wire::{frames::Identity, strict};
-use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize};
+use url::Url;
 
-use super::CoreClient;
-use crate::limits::CORE_BODY_BYTES;
+use super::{
+    CoreClient,
+    transport::{ReachError, Rest, request_to},
+};
+use crate::limits::CORE_CALL;
 
 /// What Core says of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +35,9 @@ pub enum CallError {
         code: Option<String>,
     },
     #[error("Core could not be reached")]
-    Network(#[source] reqwest::Error),
+    Network(#[source] ReachError),
+    #[error("Core did not answer within {} s{via}", CORE_CALL.as_secs())]
+    Late { via: String },
     #[error("Core's answer is not what this route answers")]
     Answer,
     #[error("Core knows this node under another {0}")]
@@ -98,11 +109,9 @@ impl CoreClient {
     pub async fn identity(&self, own: &Identity, credential: &Secret) -> Result<Confirmed, CallError> {
         let mut url = self.origin.route("/sandbox-node/identity");
         url.set_query(Some(&format!("node_id={}", own.node_id)));
-        let body = answer(
-            self.calls.get(url).bearer_auth(credential.expose()),
-            StatusCode::OK,
-        )
-        .await?;
+        let body = self
+            .call(Method::GET, &url, credential, Vec::new(), StatusCode::OK)
+            .await?;
         let answer: IdentityAnswer = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
         Enrolled {
             node_id: answer.node_id,
@@ -133,15 +142,55 @@ impl CoreClient {
             specification_digest: own.specification_digest,
             core_url: self.origin.as_str(),
         };
-        let request = self
-            .calls
-            .post(self.origin.route("/sandbox-node/enroll"))
-            .bearer_auth(token.expose())
-            .json(&body);
-        let body = answer(request, StatusCode::CREATED).await?;
+        let url = self.origin.route("/sandbox-node/enroll");
+        let body = serde_json::to_vec(&body).map_err(|_| CallError::Answer)?;
+        let body = self
+            .call(Method::POST, &url, token, body, StatusCode::CREATED)
+            .await?;
         let enrolled: Enrolled = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
         enrolled.confirm(own)
     }
+
+    /// The body of the expected answer.
+    async fn call(
+        &self,
+        method: Method,
+        url: &Url,
+        bearer: &Secret,
+        body: Vec<u8>,
+        expected: StatusCode,
+    ) -> Result<Bytes, CallError> {
+        let mut request = request_to(url)
+            .method(method)
+            .header(AUTHORIZATION, authorization(bearer));
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::from(body)).map_err(|_| CallError::Answer)?;
+        let asked = self.within(CORE_CALL, self.transport.ask(request)).await;
+        let answer = asked
+            .ok_or_else(|| CallError::Late {
+                via: self.transport.via(),
+            })?
+            .map_err(|error| match error {
+                ReachError::Large => CallError::Answer,
+                error => CallError::Network(error),
+            })?;
+        match answer.rest {
+            Rest::Body(body) if answer.head.status == expected => Ok(body),
+            Rest::Body(body) => Err(refusal(answer.head.status, &body)),
+            Rest::Switched(_) => Err(CallError::Answer),
+        }
+    }
+}
+
+/// A bearer header that no log shows.
+pub(super) fn authorization(bearer: &Secret) -> HeaderValue {
+    // What cannot stand in a header was never accepted as a credential: it is sent as none.
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", bearer.expose()))
+        .unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
+    value.set_sensitive(true);
+    value
 }
 
 impl Enrolled {
@@ -175,20 +224,6 @@ impl Enrolled {
     }
 }
 
-async fn answer(request: RequestBuilder, expected: StatusCode) -> Result<Vec<u8>, CallError> {
-    // A URL in an error text would name the node's id only, yet none belongs into a log line.
-    let response = request
-        .send()
-        .await
-        .map_err(|error| CallError::Network(error.without_url()))?;
-    let status = response.status();
-    let body = bounded(response).await?;
-    if status == expected {
-        return Ok(body);
-    }
-    Err(refusal(status, &body))
-}
-
 /// What an answer other than the expected one means.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> CallError {
     let code = serde_json::from_slice::<Envelope>(body)
@@ -200,21 +235,6 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> CallError {
         return CallError::Unauthorized;
     }
     CallError::Refused { status, code }
-}
-
-async fn bounded(mut response: Response) -> Result<Vec<u8>, CallError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| CallError::Network(error.without_url()))?
-    {
-        if body.len() + chunk.len() > CORE_BODY_BYTES {
-            return Err(CallError::Answer);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
 }
 
 #[cfg(test)]

@@ -1,15 +1,22 @@
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, stream::SplitSink, stream::SplitStream};
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use http::{
+    StatusCode,
+    header::{
+        AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
+};
+use http_body_util::Full;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use oac_model::{NodeId, Secret};
-use oac_peer::limits::DIAL_MILLIS;
 use oac_wire::limits::REQUEST_FRAME_BYTES;
-use reqwest::{StatusCode, Upgraded};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
-    time::{Duration, timeout},
+    time::timeout,
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -22,7 +29,9 @@ use tokio_tungstenite::{
 
 use super::{
     CoreClient,
+    routes::authorization,
     stream::{Progress, Watched},
+    transport::{Answer, ReachError, Rest, request_to},
 };
 use crate::{
     clock::Clock,
@@ -40,12 +49,10 @@ pub(crate) enum DialError {
     #[error("the upgrade was answered 101 without a WebSocket")]
     NotWebSocket,
     #[error("Core could not be reached")]
-    Network(#[source] reqwest::Error),
-    #[error("the upgrade took more than 10 s")]
-    Late,
+    Network(#[source] ReachError),
 }
 
-type Socket = WebSocketStream<Watched<Upgraded>>;
+type Socket = WebSocketStream<Watched<TokioIo<Upgraded>>>;
 
 /// One live WebSocket: whole messages in, frames out through a bounded queue.
 #[derive(Debug)]
@@ -65,50 +72,27 @@ pub(crate) enum Incoming {
 }
 
 impl CoreClient {
-    /// Dials and upgrades (protocol.md section 4).
-    pub(crate) async fn dial(
-        &self,
-        node_id: NodeId,
-        credential: &Secret,
-        clock: Clock,
-    ) -> Result<Connection, DialError> {
-        timeout(
-            Duration::from_millis(DIAL_MILLIS),
-            self.upgrade(node_id, credential, clock),
-        )
-        .await
-        .unwrap_or(Err(DialError::Late))
-    }
-
-    async fn upgrade(
-        &self,
-        node_id: NodeId,
-        credential: &Secret,
-        clock: Clock,
-    ) -> Result<Connection, DialError> {
-        let network = |error: reqwest::Error| DialError::Network(error.without_url());
+    /// Dials and upgrades (protocol.md section 4), for as long as it is awaited: the state machine ends it after 10 s.
+    pub(crate) async fn dial(&self, node_id: NodeId, credential: &Secret) -> Result<Connection, DialError> {
         let mut url = self.origin.route("/sandbox-node/connect");
         url.set_query(Some(&format!("node_id={node_id}")));
         let key = generate_key();
-        let response = self
-            .dials
-            .get(url)
-            .bearer_auth(credential.expose())
+        let request = request_to(&url)
+            .header(AUTHORIZATION, authorization(credential))
             .header(CONNECTION, "Upgrade")
             .header(UPGRADE, "websocket")
             .header(SEC_WEBSOCKET_VERSION, "13")
             .header(SEC_WEBSOCKET_KEY, &key)
-            .send()
-            .await
-            .map_err(network)?;
-        match response.status() {
-            StatusCode::SWITCHING_PROTOCOLS => {}
-            StatusCode::UNAUTHORIZED => return Err(DialError::Refused),
-            status => return Err(DialError::Answer(status)),
-        }
+            .body(Full::<Bytes>::default())
+            .unwrap_or_else(|_| unreachable!("a route and these headers make a request"));
+        let Answer { head, rest } = self.transport.ask(request).await.map_err(DialError::Network)?;
+        let upgraded = match (head.status, rest) {
+            (StatusCode::UNAUTHORIZED, _) => return Err(DialError::Refused),
+            (_, Rest::Switched(upgraded)) => upgraded,
+            (status, Rest::Body(_)) => return Err(DialError::Answer(status)),
+        };
         let header = |name| {
-            response
-                .headers()
+            head.headers
                 .get(name)
                 .and_then(|v: &http::HeaderValue| v.to_str().ok())
         };
@@ -117,13 +101,12 @@ impl CoreClient {
         if !is_websocket {
             return Err(DialError::NotWebSocket);
         }
-        let upgraded = response.upgrade().await.map_err(network)?;
-        Ok(Connection::over(upgraded, clock).await)
+        Ok(Connection::over(upgraded, self.clock.clone()).await)
     }
 }
 
 impl Connection {
-    async fn over(upgraded: Upgraded, clock: Clock) -> Self {
+    async fn over(upgraded: TokioIo<Upgraded>, clock: Clock) -> Self {
         let progress = Arc::new(Progress::new(clock.clone()));
         let config = WebSocketConfig::default()
             .max_message_size(Some(REQUEST_FRAME_BYTES))
@@ -206,16 +189,17 @@ async fn write_all(
 mod tests {
     use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
-    use super::*;
+    use super::{super::Surroundings, *};
     use crate::origin::Origin;
 
     /// The first bytes that a node with a Core of this scheme sends to it.
     async fn first_bytes(scheme: &str) -> [u8; 3] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let core = CoreClient::new(Origin::parse(&format!("{scheme}://{address}")).unwrap()).unwrap();
+        let origin = Origin::parse(&format!("{scheme}://{address}")).unwrap();
+        let core = CoreClient::new(origin, Surroundings::default(), Clock::start()).unwrap();
         let credential = Secret::new("credential");
-        let dial = core.dial(NodeId::random(), &credential, Clock::start());
+        let dial = core.dial(NodeId::random(), &credential);
         let read = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut first = [0; 3];

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use axum::http::StatusCode;
 use oac_model::Digest;
 use oac_node::{
-    Clock, Opened, RunError,
+    Clock, CoreClient, Opened, RunError, Surroundings,
     config::Configuration,
     identity::{IdentityStore, Stored},
     run_by,
@@ -34,6 +34,14 @@ pub(crate) struct Backend {
     pub(crate) network: String,
 }
 
+fn nowhere() -> Backend {
+    Backend {
+        host: "unix:///nonexistent/docker.sock".into(),
+        image: "ab".repeat(32),
+        network: "oac-node-1".into(),
+    }
+}
+
 fn document(core_url: &str, seccomp: &str, backend: &Backend) -> String {
     let Backend { host, image, network } = backend;
     let manifest = "cd".repeat(32);
@@ -57,16 +65,16 @@ pub(crate) async fn connected() -> (ScriptedCore, Installation, Calls, Running, 
 impl Installation {
     /// A configuration for `core`, unregistered.
     pub(crate) fn new(core: &ScriptedCore) -> Self {
-        let nowhere = Backend {
-            host: "unix:///nonexistent/docker.sock".into(),
-            image: "ab".repeat(32),
-            network: "oac-node-1".into(),
-        };
-        Self::on(core, &nowhere)
+        Self::on(core, &nowhere())
     }
 
     /// A configuration for `core` and a backend, unregistered.
     pub(crate) fn on(core: &ScriptedCore, backend: &Backend) -> Self {
+        Self::of(|seccomp| document(&core.url(), seccomp, backend))
+    }
+
+    /// A configuration as `document` writes it, given the path of its seccomp file; unregistered.
+    pub(crate) fn of(document: impl FnOnce(&str) -> String) -> Self {
         // Recognisable, for whoever looks for a path where none belongs.
         let temp = tempfile::Builder::new()
             .prefix("canary-of-a-path")
@@ -75,11 +83,8 @@ impl Installation {
         let root = Directory::create(&temp.path().join("root")).unwrap();
         root.write("seccomp.json", b"{}").unwrap();
         let seccomp = root.path().join("seccomp.json").display().to_string();
-        root.write(
-            "provider.json",
-            document(&core.url(), &seccomp, backend).as_bytes(),
-        )
-        .unwrap();
+        root.write("provider.json", document(&seccomp).as_bytes())
+            .unwrap();
         let config = Configuration::load(&root.path().join("provider.json")).unwrap();
         Self {
             root: root.path().to_owned(),
@@ -91,7 +96,12 @@ impl Installation {
 
     /// A registered node that Core knows.
     pub(crate) fn registered(core: &ScriptedCore) -> Self {
-        let installation = Self::new(core);
+        Self::registered_at(core, &core.url())
+    }
+
+    /// A registered node that knows `core` as another origin.
+    pub(crate) fn registered_at(core: &ScriptedCore, origin: &str) -> Self {
+        let installation = Self::of(|seccomp| document(origin, seccomp, &nowhere()));
         let store = IdentityStore::create(&installation.state_dir).unwrap();
         let stored = Stored::new(&installation.config, Digest::of("host")).unwrap();
         store.store(&stored).unwrap();
@@ -105,20 +115,23 @@ impl Installation {
     }
 
     pub(crate) fn start(&self, provider: Arc<dyn Provider>, operations: usize) -> Running {
+        self.start_in(Surroundings::default(), provider, operations)
+    }
+
+    pub(crate) fn start_in(
+        &self,
+        surroundings: Surroundings,
+        provider: Arc<dyn Provider>,
+        operations: usize,
+    ) -> Running {
         let clock = Clock::start();
         let opened = Opened::new(&self.config, &self.state_dir).unwrap();
+        let core = CoreClient::new(opened.core().clone(), surroundings, clock.clone()).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut task = JoinSet::new();
-        task.spawn(run_by(
-            clock.clone(),
-            opened,
-            provider,
-            operations,
-            || {},
-            async move {
-                let _ = stopped.await;
-            },
-        ));
+        task.spawn(run_by(core, opened, provider, operations, || {}, async move {
+            let _ = stopped.await;
+        }));
         Running { stop, task, clock }
     }
 }
@@ -148,7 +161,7 @@ pub(crate) fn answer(stored: &Stored, more: &str) -> String {
 }
 
 pub(crate) struct Running {
-    clock: Clock,
+    pub(crate) clock: Clock,
     stop: oneshot::Sender<()>,
     task: JoinSet<Result<(), RunError>>,
 }
@@ -157,6 +170,10 @@ impl Running {
     /// Lets this much of the node's time pass at once.
     pub(crate) fn skip(&self, seconds: u64) {
         self.clock.skip(std::time::Duration::from_secs(seconds));
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.task.try_join_next().is_none()
     }
 
     /// The end of a node that ends by itself.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The next connection; the backoff before it passes at once.
-async fn again(core: &mut ScriptedCore, node: &Running) -> Link {
+pub(crate) async fn again(core: &mut ScriptedCore, node: &Running) -> Link {
     loop {
         node.skip(30);
         if let Ok(link) = tokio::time::timeout(Duration::from_millis(200), core.accept()).await {
@@ -24,7 +24,7 @@ async fn again(core: &mut ScriptedCore, node: &Running) -> Link {
 }
 
 /// The node has taken everything that was sent to it before.
-async fn is_served(link: &mut Link, calls: &mut Calls) {
+pub(crate) async fn is_served(link: &mut Link, calls: &mut Calls) {
     link.call(0, Arguments::Info).await;
     calls
         .recv()

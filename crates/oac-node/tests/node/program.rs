@@ -47,7 +47,7 @@ fn as_account(installation: Option<&Installation>) -> Command {
     command
 }
 
-fn run_of(installation: &Installation) -> Command {
+pub(crate) fn run_of(installation: &Installation) -> Command {
     let mut command = as_account(Some(installation));
     command
         .args(["run", "--config"])
