@@ -17,19 +17,21 @@ use crate::workspace::{self, Metadata};
 const PACKAGE: &str = "oac-tests";
 const PROGRAM: &str = "oac-demo";
 
-pub(crate) fn run(keep: bool) -> Result<()> {
+/// With `full` the sandbox has compilers, interpreters and common tools; building that image takes minutes.
+pub(crate) fn run(keep: bool, full: bool) -> Result<()> {
     let metadata = workspace::metadata()?;
     if !metadata.has_program(PACKAGE, PROGRAM) {
         bail!("the demo is not built yet: the parts it shows come first");
     }
     let _lock = lock::take()?;
     let mut steps = Steps::default();
-    let result = play(&mut steps, &metadata, keep);
+    let variant = if full { Variant::Full } else { Variant::Minimal };
+    let result = play(&mut steps, &metadata, keep, variant);
     steps.print_times();
     result
 }
 
-fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
+fn play(steps: &mut Steps, metadata: &Metadata, keep: bool, variant: Variant) -> Result<()> {
     let mut services = Services::default();
     steps
         .run("packages", || {
@@ -37,14 +39,7 @@ fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
         })
         .context("packages are missing")?;
     let programs = steps.run("programs", || {
-        process::run(process::cargo().args([
-            "build",
-            "--quiet",
-            "--workspace",
-            "--exclude",
-            "xtask",
-            "--bins",
-        ]))?;
+        process::run(process::cargo_build().args(["--workspace", "--exclude", "xtask", "--bins"]))?;
         Ok(metadata.target_directory.join("debug"))
     });
     let programs = programs.context("the programs do not build")?;
@@ -54,7 +49,7 @@ fn play(steps: &mut Steps, metadata: &Metadata, keep: bool) -> Result<()> {
         .context("there is no Docker Engine")?;
     let image = steps
         .run("Runtime image", || {
-            runtime_image::ensure_runtime_image(metadata, &programs, &engine, Variant::Minimal)
+            runtime_image::ensure_runtime_image(metadata, &programs, &engine, variant)
         })
         .flatten();
     services.image = Some(image.context("this workspace cannot build a Runtime image yet")?);

@@ -4,6 +4,7 @@
 //! passed on to the child that is being waited for, and every later child is refused; the command then returns an
 //! error through the ordinary path and the service guards are dropped.
 
+use std::io::IsTerminal as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,16 @@ pub(crate) fn cargo() -> Command {
         }
     }
     command.current_dir(crate::workspace::root());
+    command
+}
+
+/// `cargo build`, which shows its progress to a person and says nothing to a log.
+pub(crate) fn cargo_build() -> Command {
+    let mut command = cargo();
+    command.arg("build");
+    if !std::io::stderr().is_terminal() {
+        command.arg("--quiet");
+    }
     command
 }
 

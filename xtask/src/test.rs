@@ -161,7 +161,7 @@ fn dependencies(steps: &mut Steps) {
 fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
     // Tests across crates start the programs; the runner alone builds only those of a test's own package.
     let programs = steps.run("programs", || {
-        process::run(process::cargo().args(["build", "--quiet", "--workspace", "--bins"]))?;
+        process::run(process::cargo_build().args(["--workspace", "--bins"]))?;
         Ok(metadata.target_directory.join("debug"))
     });
     steps.run("packages", || {

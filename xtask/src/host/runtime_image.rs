@@ -127,7 +127,7 @@ pub(crate) fn run(variant: Variant, out: Option<&Path>) -> Result<()> {
     let _lock = super::lock::take()?;
     super::packages::ensure_packages(&[super::packages::IMAGE])?;
     let metadata = workspace::metadata()?;
-    process::run(process::cargo().args(["build", "--quiet", "-p", PACKAGE, "--bin", BUILDER]))?;
+    process::run(process::cargo_build().args(["-p", PACKAGE, "--bin", BUILDER]))?;
     let out = out.map_or_else(
         || metadata.target_directory.join(variant.folder()),
         Path::to_owned,
@@ -162,17 +162,8 @@ fn build(metadata: &Metadata, programs: &Path, variant: Variant, out: &Path) -> 
 /// The program runs in an image without libraries, so it is linked statically: glibc's own static libraries, for the
 /// explicit target, which keeps the flags away from build scripts.
 fn build_runtime(metadata: &Metadata) -> Result<PathBuf> {
-    let mut build = process::cargo();
-    build.args([
-        "build",
-        "--quiet",
-        "--release",
-        "-p",
-        "oac-runtime",
-        "--bins",
-        "--target",
-        TRIPLE,
-    ]);
+    let mut build = process::cargo_build();
+    build.args(["--release", "-p", "oac-runtime", "--bins", "--target", TRIPLE]);
     build.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", STATIC);
     process::run(&mut build).context("oac-runtime does not build as a static program")?;
     Ok(metadata.target_directory.join(TRIPLE).join("release/oac-runtime"))

@@ -1,0 +1,83 @@
+//! The commands and their arguments, with the words that `--help` shows.
+
+use clap::{Parser, Subcommand};
+
+use crate::host::runtime_image::Variant;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Everything a person runs in this repository",
+    disable_version_flag = true
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run the product's main job on this machine: Core, a node, a Session, commands in its sandbox
+    Demo {
+        /// Leave Core, the node, the Session and the engine running
+        #[arg(long)]
+        keep: bool,
+        /// With the full Runtime image: compilers, interpreters and common tools in the sandbox
+        #[arg(long)]
+        full: bool,
+    },
+    /// Run every check and test; install and start what they need, stop what was started
+    Test {
+        /// Only what needs no service
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Check layout, purity, sizes, links, marks and generated files
+    Tidy {
+        /// Write generated files that are out of date
+        #[arg(long)]
+        write: bool,
+    },
+    /// Read the marks and the last test run, and show which requirements are proven
+    Requirements,
+    /// Run one benchmark, or all, beside its baseline
+    Bench { name: Option<String> },
+    /// Build a Runtime image of this checkout: an archive that engines load, and its manifest
+    Image {
+        #[arg(long, value_enum)]
+        variant: Variant,
+        /// Where the files go; below the target directory unless given
+        #[arg(long, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
+    /// Attack the frame decoder and both machines of the node connection with random input
+    Fuzz {
+        /// How long, all targets together
+        #[arg(long, default_value_t = 10, value_name = "N")]
+        minutes: u64,
+        /// Begin with this seed, as an earlier run printed it
+        #[arg(long, conflicts_with = "replay")]
+        seed: Option<u64>,
+        /// Run only this input again, as a failed run kept it
+        #[arg(long, value_name = "FILE")]
+        replay: Option<std::path::PathBuf>,
+    },
+    /// Run the simulation: Cores, nodes and networks through faults drawn from seeds, the invariants checked all the way
+    World {
+        /// Only this seed, with everything that happens
+        #[arg(long, conflicts_with_all = ["seeds", "from"])]
+        seed: Option<u64>,
+        /// How many
+        #[arg(long, default_value_t = 100_000, value_name = "N")]
+        seeds: u64,
+        /// The first
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        from: u64,
+    },
+    /// Build a release
+    Dist {
+        /// Where the release directory goes
+        #[arg(long, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
+}
