@@ -99,3 +99,30 @@ pub(crate) fn is_success_of(
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: P-070
+    #[test]
+    fn the_guide_says_of_each_outcome_what_it_means() {
+        let guide = include_str!("../../../docs/node-protocol.md");
+        let (_, section) = guide.split_once("## Operations and their outcomes").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `"));
+        let mut told: Vec<&str> = Vec::new();
+        for row in rows {
+            let [_, names, meaning, _] = row.split('|').collect::<Vec<_>>()[..] else {
+                panic!("{row}");
+            };
+            assert!(meaning.trim().contains(' '), "{row}");
+            told.extend(names.split(',').map(|name| name.trim().trim_matches('`')));
+        }
+        let mut all: Vec<_> = FailureCode::ALL.iter().map(|code| code.as_str()).collect();
+        all.push("unsupported");
+        told.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(told, all);
+    }
+}

@@ -1,3 +1,5 @@
+use oac_model::Digest;
+use oac_wire::{Nullable, frames::Health};
 use proptest::prelude::*;
 
 use super::*;
@@ -140,6 +142,51 @@ fn a_higher_epoch_is_durable_before_the_deployment_is_judged() {
 }
 
 // req: P-089, P-090, P-092
+// inv: INV-P31
+#[test]
+fn the_execution_class_that_was_measured_is_reported_whatever_becomes_of_generations() {
+    let class = Digest::of("kernel and processor");
+    let mut node = managing(&ready([1]), deployment(1, Some(1)), NOW);
+    let unready = Standing::Failed(DiagnosticCode::RuntimeImageUnavailable);
+    let tables = [
+        ready([1]),
+        vec![local(1, Standing::Ready), local(2, Standing::Preparing)],
+        vec![local(1, Standing::Ready), local(2, unready)],
+        ready([1, 2]),
+        vec![local(1, Standing::Removing), local(2, Standing::Ready)],
+        vec![local(1, Standing::Dropped), local(2, Standing::Ready)],
+        vec![local(2, unready)],
+    ];
+    let told = [
+        deployment(1, Some(1)),
+        deployment(2, Some(1)),
+        deployment(2, Some(1)),
+        // Promoted.
+        deployment(2, Some(2)),
+        deployment(2, Some(2)),
+        deployment(2, Some(2)),
+        deployment(2, Some(2)),
+    ];
+    for (n, (table, told)) in (1u64..).zip(tables.into_iter().zip(told)) {
+        let now = Moment(n * HEARTBEAT_MILLIS);
+        node.apply(Event::Generations(table), now);
+        acknowledge(&mut node, Some(told), now);
+        let actions = node.apply(Event::Tick, now);
+        let [Action::Measure(attempt)] = actions[..] else {
+            panic!("{actions:?}");
+        };
+        let measured = Health {
+            execution_class: Nullable(Some(class)),
+            ..health(false)
+        };
+        let frames = sent(&node.apply(Event::Measured(attempt, Box::new(measured)), now));
+        let Some(NodeFrame::Heartbeat(heartbeat)) = frames.first() else {
+            panic!("{frames:?}");
+        };
+        assert_eq!(heartbeat.health.execution_class.0, Some(class), "{told:?}");
+    }
+}
+
 // inv: INV-P16
 #[test]
 fn retention_asks_for_all_but_target_serving_and_what_is_going_eight_at_a_time_in_turn() {
