@@ -21,8 +21,10 @@ pub(crate) const TOKEN: Bound = Bound::Form("[a-z0-9_]{0,64}", |t| {
     class(t, 0, limits::TOKEN_BYTES, is_token_byte)
 });
 
-pub(crate) const TEXT_128: Bound = Bound::Form("text(128)", |t| is_text(t, 128));
-pub(crate) const TEXT_256: Bound = Bound::Form("text(256)", |t| is_text(t, 256));
+pub(crate) const TEXT_128: Bound =
+    Bound::Form("1..128 bytes without control characters", |t| is_text(t, 128));
+pub(crate) const TEXT_256: Bound =
+    Bound::Form("1..256 bytes without control characters", |t| is_text(t, 256));
 
 /// `text(n)`: 1..n bytes without control characters.
 fn is_text(text: &str, most: usize) -> bool {

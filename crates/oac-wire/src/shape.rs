@@ -82,6 +82,7 @@ impl Bound {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Range(only, most) if only == most => write!(f, "{only}"),
             Self::Range(least, most) => write!(f, "{least}..{most}"),
             Self::Between(least, most) => write!(f, "a number from {least} to {most}"),
             Self::Above(least) => write!(f, "a number above {least}"),

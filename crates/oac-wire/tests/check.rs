@@ -62,6 +62,10 @@ fn every_row_of_the_corpora_gets_its_verdict() {
                 "{}: {verdict}",
                 row["name"]
             );
+            assert!(
+                !verdict.contains("text("),
+                "words, not the notation of the protocol: {verdict}"
+            );
         }
         files += 1;
     }

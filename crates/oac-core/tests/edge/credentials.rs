@@ -128,7 +128,7 @@ async fn every_route_answers_401_to_everything_but_its_own_class_of_credential()
     }
 }
 
-// inv: INV-C26
+// inv: INV-C26, INV-P26
 #[tokio::test]
 async fn a_revoked_key_and_a_removed_node_open_nothing() {
     let core = TestCore::start().await;
