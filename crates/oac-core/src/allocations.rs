@@ -16,7 +16,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use oac_model::AllocationId;
+use oac_model::{AllocationId, TurnId};
 use oac_store::{AllocationRow, ComputeRow, Read, StoreError, Tx};
 
 use crate::{Core, task::Kind};
@@ -29,18 +29,33 @@ pub(crate) use sandbox::SandboxState;
 /// discard. Its link credential is revoked; the worker does the rest, once `core.pokes.allocations` is notified after the
 /// commit. An allocation that is already being given up keeps its first cause.
 ///
-/// Returns the row as it is now: `cleanup_pending`, `released`, or `reserved` with a cause when nothing was ever sent,
-/// which is shown as being cleaned up too.
-///
 /// # Errors
 /// [`StoreError`]; a row that does not exist is [`StoreError::Stored`].
-pub async fn begin_cleanup(tx: &Tx, id: AllocationId, cause: Cause) -> Result<AllocationRow, StoreError> {
+pub async fn begin_cleanup(tx: &Tx, id: AllocationId, cause: Cause) -> Result<GivenUp, StoreError> {
     record::give_up(tx, id, cause).await.map_err(|error| match error {
         record::ApplyError::Store(error) => error,
         _ => StoreError::Stored {
             column: "allocations.state".to_owned(),
         },
     })
+}
+
+/// An allocation that was given up.
+pub struct GivenUp {
+    /// As it is now: `cleanup_pending`, `released`, or `reserved` with a cause when nothing was ever sent, which is shown as
+    /// being cleaned up too.
+    pub row: AllocationRow,
+    /// Turns that ended with it.
+    turns: Vec<TurnId>,
+}
+
+impl GivenUp {
+    /// Others learn of it, once the transaction is committed.
+    pub(crate) fn tell(&self, core: &Core) {
+        core.links.revoke(self.row.id);
+        core.turns.notify(self.row.session_id, &self.turns);
+        core.pokes.allocations.notify_one();
+    }
 }
 
 /// A new allocation is shown to its Session.

@@ -14,8 +14,6 @@ pub(crate) const TIMEOUT_SECONDS: std::ops::RangeInclusive<u32> = 1..=86_400;
 pub(crate) const DEFAULT_TIMEOUT_SECONDS: u32 = 3600;
 pub(crate) const METADATA_PAIRS: usize = 16;
 pub(crate) const METADATA_BYTES: usize = 512;
-pub(crate) const LABEL_PAIRS: usize = 32;
-pub(crate) const LABEL_BYTES: usize = 63;
 pub(crate) const IDEMPOTENCY_KEY_BYTES: usize = 128;
 
 /// Turns of one Session that are queued, waiting or running.

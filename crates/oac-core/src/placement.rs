@@ -273,6 +273,30 @@ async fn reserve(tx: &Tx, demand: &Demand, placed: &Placed) -> Result<(), StoreE
     allocations::appeared(tx, &row).await
 }
 
+/// Everything but the counts of a node that a transaction wrote.
+pub(crate) struct Facts(Option<(memory::Ticket, oac_lifecycle::placement::Node)>);
+
+impl Facts {
+    /// Call it once the transaction is committed.
+    pub(crate) fn remember(self, core: &Core) {
+        if let Some((ticket, node)) = self.0 {
+            core.hub.memory().remember_facts(ticket, node);
+        }
+    }
+}
+
+/// What memory learns of a node whose row `tx` has locked and written.
+pub(crate) async fn facts_of(core: &Core, tx: &Tx, id: NodeId) -> Result<Facts, StoreError> {
+    let memory = core.hub.memory();
+    let ticket = memory.ticket();
+    let Some(row) = tx.node(id).await? else {
+        return Ok(Facts(None));
+    };
+    let target = memory.deployment().target;
+    let node = node_view(tx, &row, oac_store::SlotCounts::default(), target).await?;
+    Ok(Facts(Some((ticket, node))))
+}
+
 /// Reads the deployment into memory. Call it after every write to the deployment.
 pub async fn refresh_deployment(core: &Core) {
     match deployment_view(core, &core.store.single()).await {

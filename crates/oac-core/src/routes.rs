@@ -1,6 +1,7 @@
 //! The routes under `/core/v1`, the machine routes and those anyone may ask.
 
 pub mod allocations;
+pub mod audit;
 pub mod deployment;
 pub mod health;
 pub mod keys;
@@ -18,6 +19,7 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(tokens::routes());
     table.extend(nodes::routes());
     table.extend(allocations::routes());
+    table.extend(audit::routes());
     table.extend(projects::routes());
     table.extend(keys::routes());
     table.extend(machine::routes());

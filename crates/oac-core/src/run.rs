@@ -10,6 +10,7 @@ use tokio::{net::TcpListener, signal::unix::SignalKind};
 use crate::{
     Core, Pokes, allocations,
     config::{Config, ConfigError},
+    drains,
     http::{
         router,
         serve::{self, ListenError},
@@ -186,6 +187,7 @@ fn start_workers(core: &Arc<Core>) {
     presence::start(core);
     placement::start(core);
     allocations::start(core);
+    drains::start(core);
     turns::start(core);
     access::start(core);
 }

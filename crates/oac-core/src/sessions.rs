@@ -20,6 +20,8 @@ mod view;
 
 use utoipa_axum::routes;
 
+pub(crate) use archive::archive;
+
 use crate::{
     http::{
         auth::Credential::{CoreKey, ProjectKey},

@@ -30,6 +30,7 @@ pub struct Core {
 pub struct Pokes {
     pub allocations: Notify,
     pub turns: Notify,
+    pub drains: Notify,
 }
 
 impl Core {

@@ -6,6 +6,9 @@
 //! allocation, with Core killed between any two steps, runs as a seeded simulation (`oac-world`).
 
 pub mod allocation;
+pub mod capacity;
+pub mod discard;
+pub mod drain;
 pub mod limits;
 pub mod placement;
 pub mod suspension;

@@ -25,3 +25,7 @@ pub const UNSENT_RETRY: Millis = 1_000;
 pub const CREATE_ATTEMPTS: u32 = 3;
 /// A node whose last heartbeat is this old is offline.
 pub const ONLINE_WINDOW: Millis = 45_000;
+/// Labels of a node or of a Session's demand.
+pub const LABEL_PAIRS: usize = 32;
+/// Of a label's key, and of its value.
+pub const LABEL_BYTES: usize = 63;

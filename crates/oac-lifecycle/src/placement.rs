@@ -8,11 +8,27 @@ use std::collections::BTreeMap;
 
 use oac_model::{Generation, NodeId, Time};
 
+use crate::limits::{LABEL_BYTES, LABEL_PAIRS};
+
 /// What a caller may ask of a node: never its name, only its labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// Each must be present on the node with exactly this value.
     pub required_labels: BTreeMap<String, String>,
+}
+
+/// Whether these are labels that a node may carry or a Session ask for: at most 32, each key `[a-z0-9][a-z0-9._/-]{0,62}`,
+/// each value at most 63 bytes (core.md section 15).
+pub fn are_labels(labels: &BTreeMap<String, String>) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_label = |(key, value): (&String, &String)| {
+        key.len() <= LABEL_BYTES
+            && key.bytes().next().is_some_and(plain)
+            && key.bytes().all(|b| plain(b) || b"._/-".contains(&b))
+            && value.len() <= LABEL_BYTES
+            && !value.contains('\0')
+    };
+    labels.len() <= LABEL_PAIRS && labels.iter().all(is_label)
 }
 
 /// How the deployment runs sandboxes.

@@ -75,7 +75,7 @@ pub use generations::GenerationRow;
 pub use idempotency::IdempotencyRow;
 pub use keys::{CoreKeyRow, ProjectKeyRow};
 pub use node_status::{GenerationStatusRow, NodeSampleRow};
-pub use nodes::{NewNode, NodeCounts, NodeHealth, NodeRow};
+pub use nodes::{NewDrain, NewNode, NodeCounts, NodeHealth, NodeRow};
 pub use open::{Database, OpenError, Store, StoreOptions};
 pub use operations::{NewOperation, OperationRow};
 pub use output::{OutputChunk, OutputRow};

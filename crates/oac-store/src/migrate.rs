@@ -19,12 +19,20 @@ pub(crate) struct Migration {
     pub(crate) creates_installation: bool,
 }
 
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "initial",
-    sql: include_str!("schema/0001_initial.sql"),
-    creates_installation: true,
-}];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "initial",
+        sql: include_str!("schema/0001_initial.sql"),
+        creates_installation: true,
+    },
+    Migration {
+        number: 2,
+        name: "drain deadline",
+        sql: include_str!("schema/0002_drain_deadline.sql"),
+        creates_installation: false,
+    },
+];
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.
 pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), OpenError> {

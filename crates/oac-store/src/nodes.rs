@@ -33,6 +33,8 @@ stored! {
         cordoned_at: Option<Time>,
         drain_requested_at: Option<Time>,
         drain_deadline_at: Option<Time>,
+        /// The deadline was declared passed, and audited.
+        drain_deadline_passed_at: Option<Time>,
         drain_idle: Option<DrainIdle>,
         drain_then: Option<DrainThen>,
         drain_retained: Option<DrainRetained>,
@@ -68,6 +70,17 @@ impl NodeRow {
                 .last_seen_at
                 .is_some_and(|seen| now.millis() - seen.millis() < window_millis)
     }
+}
+
+/// A drain to be stored; it begins, and its deadline counts, from the transaction's time.
+#[derive(Debug, Clone)]
+pub struct NewDrain {
+    pub deadline_seconds: u32,
+    pub idle: DrainIdle,
+    pub then: DrainThen,
+    pub retained: DrainRetained,
+    /// Where it was asked for, as the audit log spells it.
+    pub source: String,
 }
 
 /// What enrollment stores.
@@ -185,6 +198,15 @@ impl Read {
             .await
     }
 
+    /// Every node that is being drained, by ascending id.
+    pub async fn draining_nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        self.many(
+            "WHERE drain_requested_at IS NOT NULL AND retired_at IS NULL ORDER BY id",
+            vec![],
+        )
+        .await
+    }
+
     /// Every node that is not retired, oldest first, with what it holds; one statement.
     pub async fn nodes_with_counts(&self) -> Result<Vec<(NodeRow, NodeCounts)>, StoreError> {
         let sql = format!(
@@ -290,6 +312,41 @@ impl Tx {
         let at = cordoned.then_some(self.now());
         let sql = "UPDATE nodes SET cordoned_at = $1 WHERE id = $2";
         self.execute(sql, params![at, id]).await.map(drop)
+    }
+
+    /// Begins a drain, which cordons: a cordon that stands keeps its time.
+    pub async fn start_drain(&self, id: NodeId, drain: &NewDrain) -> Result<(), StoreError> {
+        let deadline = self.now().plus_millis(i64::from(drain.deadline_seconds) * 1_000);
+        self.execute(
+            "UPDATE nodes SET cordoned_at = COALESCE(cordoned_at, $1), drain_requested_at = $1, \
+             drain_deadline_at = $2, drain_deadline_passed_at = NULL, drain_idle = $3, drain_then = $4, \
+             drain_retained = $5, drain_source = $6 WHERE id = $7",
+            params![
+                self.now(),
+                deadline,
+                drain.idle,
+                drain.then,
+                drain.retained,
+                drain.source,
+                id,
+            ],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Declares the drain's deadline passed.
+    pub async fn pass_drain_deadline(&self, id: NodeId) -> Result<(), StoreError> {
+        let sql = "UPDATE nodes SET drain_deadline_passed_at = $1 WHERE id = $2";
+        self.execute(sql, params![self.now(), id]).await.map(drop)
+    }
+
+    /// Ends a drain, done or canceled; the cordon stays.
+    pub async fn end_drain(&self, id: NodeId) -> Result<(), StoreError> {
+        let sql = "UPDATE nodes SET drain_requested_at = NULL, drain_deadline_at = NULL, \
+             drain_deadline_passed_at = NULL, drain_idle = NULL, drain_then = NULL, drain_retained = NULL, \
+             drain_source = NULL WHERE id = $1";
+        self.execute(sql, params![id]).await.map(drop)
     }
 
     /// Ends the identity: its credential opens nothing from then on, and its connection is forgotten.

@@ -17,7 +17,7 @@ use oac_store::{
 use oac_wire::shapes::Info;
 use serde_json::json;
 
-use super::effects;
+use super::{GivenUp, effects};
 use crate::{Core, placement::memory::Ticket};
 
 /// Why an event was not stored.
@@ -381,14 +381,17 @@ fn outcome(info: Option<&Info>) -> serde_json::Value {
 ///
 /// What was sent goes to cleanup with its link revoked. A reservation, or a create that was never sent, cannot be sent any
 /// more from here on; the worker releases it with its node's slots, since the node's lock comes before the Session's.
-pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<AllocationRow, ApplyError> {
+pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<GivenUp, ApplyError> {
     let mut row = tx.lock_allocation(id).await?.ok_or(ApplyError::Missing)?;
     let operations = tx.operations(id).await?;
     let before = state_of(&row, &operations)?;
     let event = Event::GivenUp(cause);
     let state = before.apply(event)?;
     if state == before || row.cause.is_some() {
-        return Ok(row);
+        return Ok(GivenUp {
+            row,
+            turns: Vec::new(),
+        });
     }
     write_operation(tx, &row, &operations, before, event, &Detail::default()).await?;
     let was = row.clone();
@@ -407,6 +410,6 @@ pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<A
         row.link_generation = next;
     }
     tx.save_allocation(&mut row).await?;
-    effects::after(tx, &was, &row).await?;
-    Ok(row)
+    let turns = effects::after(tx, &was, &row).await?;
+    Ok(GivenUp { row, turns })
 }

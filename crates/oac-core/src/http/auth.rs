@@ -87,6 +87,11 @@ impl CoreKeyAuth {
     pub async fn audit(&self, tx: &Tx, entry: Audited<'_>) -> Result<(), StoreError> {
         record(tx, &format!("core_key:{}", self.core_key_id), self.peer, entry).await
     }
+
+    /// Where the request came from, as its audit entries say.
+    pub(crate) fn source(&self) -> String {
+        source(self.peer)
+    }
 }
 
 impl ProjectAuth {
@@ -119,6 +124,10 @@ impl<'a> Audited<'a> {
     }
 }
 
+fn source(peer: Option<IpAddr>) -> String {
+    peer.map_or_else(|| "local".to_owned(), |ip| ip.to_string())
+}
+
 /// Stores an audit entry for `actor`, who asked from `peer`.
 pub(crate) async fn record(
     tx: &Tx,
@@ -126,7 +135,7 @@ pub(crate) async fn record(
     peer: Option<IpAddr>,
     entry: Audited<'_>,
 ) -> Result<(), StoreError> {
-    let source = peer.map_or_else(|| "local".to_owned(), |ip| ip.to_string());
+    let source = source(peer);
     let Audited {
         resource_type,
         resource_id,

@@ -261,10 +261,28 @@ impl ApiError {
         .with_details(json!({ "allocations": allocations, "pending": pending }))
     }
 
-    pub fn node_in_use() -> Self {
+    /// `sandboxes` are held there, the cleanup of one included; `former` ones once were, and nothing proves their end.
+    pub fn node_in_use(sandboxes: u64, former: u64) -> Self {
+        let message = if sandboxes > 0 {
+            "The node still holds sandboxes: drain it or archive their Sessions, and wait for the cleanup."
+        } else {
+            "Sandboxes that moved away from the node are not known to have ended there: start the node again."
+        };
+        Self::conflict("runtime_node_in_use", message)
+            .with_details(json!({ "sandboxes": sandboxes, "former_sandboxes": former }))
+    }
+
+    pub fn node_draining() -> Self {
         Self::conflict(
-            "runtime_node_in_use",
-            "The node still holds sandboxes: archive or drain them first.",
+            "runtime_node_draining",
+            "The node is being drained: wait until it is done, or cancel the drain.",
+        )
+    }
+
+    pub fn not_discardable() -> Self {
+        Self::conflict(
+            "sandbox_not_discardable",
+            "Only a sandbox shown as discardable can be given up: its node is online and says that it ended or is missing.",
         )
     }
 

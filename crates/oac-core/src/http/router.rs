@@ -1,9 +1,8 @@
 //! The one table of routes: which credential each accepts, what its body may be, its handler and its OpenAPI operation.
 //!
 //! Routes of core.md section 4 that are not built yet are absent and answer 404: PATCH `deployment/suspension`, POST and
-//! DELETE `deployment/reset`, `providers/{provider}/discovery`, PATCH and DELETE `nodes/{id}`, `nodes/{id}/labels`,
-//! `cordon`, `uncordon`, `drain`, `allocations/{id}/discard`, `runtime-observations`, `/core/v1/console/session`,
-//! `/core/v1/audit` and GET `sandbox-node/install/…`.
+//! DELETE `deployment/reset`, `providers/{provider}/discovery`, `runtime-observations`, `/core/v1/console/session` and GET
+//! `sandbox-node/install/…`.
 
 use std::sync::Arc;
 

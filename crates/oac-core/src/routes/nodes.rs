@@ -1,6 +1,8 @@
 //! The nodes, as an operator sees them (core.md section 10).
 
 mod detail;
+mod drain;
+mod edit;
 mod view;
 
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::{
     http::{
         ApiError,
         auth::{CoreKeyAuth, Credential},
+        limits,
         router::{Body, Route},
         strict::StrictQuery,
         target::Target,
@@ -32,9 +35,19 @@ use crate::{
 };
 
 pub(crate) fn routes() -> Vec<Route> {
+    let json = Body::Json {
+        limit: limits::JSON_BODY_BYTES,
+    };
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(list_nodes)),
         Route::new(Credential::CoreKey, Body::None, routes!(get_node)),
+        Route::new(Credential::CoreKey, json, routes!(edit::edit_node)),
+        Route::new(Credential::CoreKey, json, routes!(edit::put_node_labels)),
+        Route::new(Credential::CoreKey, json, routes!(edit::cordon_node)),
+        Route::new(Credential::CoreKey, json, routes!(edit::uncordon_node)),
+        Route::new(Credential::CoreKey, Body::None, routes!(edit::remove_node)),
+        Route::new(Credential::CoreKey, json, routes!(drain::drain_node)),
+        Route::new(Credential::CoreKey, Body::None, routes!(drain::cancel_drain)),
     ]
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
-use oac_model::{EnrollmentId, ProviderKind, Time};
+use oac_lifecycle::capacity::Limits;
+use oac_model::{EnrollmentId, Time};
 use oac_store::{DeploymentLock, DeploymentRow, NewEnrollmentToken, TokenLimits};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -24,7 +25,6 @@ use crate::{
 
 /// How long a token may be used, on the database's clock.
 const LIVES_SECONDS: u32 = 3600;
-const CAPACITY: std::ops::RangeInclusive<i64> = 1..=1_000_000;
 
 pub(crate) fn routes() -> Vec<Route> {
     let json = Body::Json {
@@ -70,15 +70,9 @@ fn capacity(body: &NewToken, deployment: &DeploymentRow) -> Result<(TokenLimits,
             "recommended",
             "recommended is true or absent: give both limits instead.",
         )),
-        (None, Some(active), Some(retained))
-            if CAPACITY.contains(&active)
-                && CAPACITY.contains(&retained)
-                && active <= retained
-                && (deployment.provider != Some(ProviderKind::Docker) || active == retained) =>
-        {
-            // Both are at most 1,000,000.
-            Ok((TokenLimits::Custom, active as u32, retained as u32))
-        }
+        (None, Some(active), Some(retained)) => Limits::custom(deployment.provider, active, retained)
+            .map(|limits| (TokenLimits::Custom, limits.active, limits.retained))
+            .ok_or_else(ApiError::invalid_node_capacity),
         _ => Err(ApiError::invalid_node_capacity()),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
 use oac_model::{AllocationId, EnvironmentId, ProjectId, SessionId, TurnId};
-use oac_store::{EventKind, Read, SessionRow, Tx};
+use oac_store::{EventKind, Read, SessionRow, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -53,14 +53,14 @@ pub(crate) async fn delete_session(
 }
 
 /// What others learn once an archive is committed.
-struct Archived {
+pub(crate) struct Archived {
     session: SessionId,
     turns: Vec<TurnId>,
     allocation: Option<AllocationId>,
 }
 
 impl Archived {
-    fn tell(self, core: &Core) {
+    pub(crate) fn tell(self, core: &Core) {
         if let Some(allocation) = self.allocation {
             core.links.revoke(allocation);
         }
@@ -69,12 +69,12 @@ impl Archived {
     }
 }
 
-/// Ends the Session, its Turns and its claim on a sandbox; `None` when it is archived already.
-async fn archive(tx: &Tx, id: SessionId) -> Result<Option<Archived>, ApiError> {
-    let session = tx.lock_session(id).await?.ok_or_else(ApiError::not_found)?;
-    if session.archived_at.is_some() {
+/// Ends the Session, its Turns and its claim on a sandbox; `None` when it is archived already, or none.
+pub(crate) async fn archive(tx: &Tx, id: SessionId) -> Result<Option<Archived>, StoreError> {
+    let session = tx.lock_session(id).await?.filter(|s| s.archived_at.is_none());
+    let Some(session) = session else {
         return Ok(None);
-    }
+    };
     let turns = ledger::cancel_all(tx, id).await?;
     tx.archive_session(id).await?;
     tx.append_event(id, EventKind::SessionArchived, &json!({}))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use oac_lifecycle::placement::are_labels;
 use oac_model::Network;
 use oac_wire::B64;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::limits::{
     DEFAULT_TIMEOUT_SECONDS, INPUT_ARGS, INPUT_ARGS_BYTES, INPUT_ENV_BYTES, INPUT_ENV_PAIRS,
-    INPUT_STDIN_BYTES, LABEL_BYTES, LABEL_PAIRS, METADATA_BYTES, METADATA_PAIRS, PATH_BYTES, TIMEOUT_SECONDS,
+    INPUT_STDIN_BYTES, METADATA_BYTES, METADATA_PAIRS, PATH_BYTES, TIMEOUT_SECONDS,
 };
 
 /// A member that is well formed and still not acceptable.
@@ -65,7 +66,7 @@ impl NewSession {
             })?;
         }
         require(
-            self.node_labels.len() <= LABEL_PAIRS && self.node_labels.iter().all(|(k, v)| is_label(k, v)),
+            are_labels(&self.node_labels),
             "node_labels",
             "node_labels holds at most 32 pairs; a key is [a-z0-9][a-z0-9._/-]{0,62}, a value at most 63 bytes",
         )?;
@@ -80,15 +81,6 @@ impl NewSession {
             "metadata holds at most 16 pairs of strings of at most 512 bytes",
         )
     }
-}
-
-fn is_label(key: &str, value: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    key.len() <= LABEL_BYTES
-        && key.bytes().next().is_some_and(plain)
-        && key.bytes().all(|b| plain(b) || b"._/-".contains(&b))
-        && value.len() <= LABEL_BYTES
-        && !value.contains('\0')
 }
 
 /// POST `/v1/sessions/{s}/inputs`: one command, executed directly, without a shell.

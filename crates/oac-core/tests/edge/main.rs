@@ -9,6 +9,7 @@ mod enrollment;
 mod golden;
 mod nodes;
 mod openapi;
+mod operating;
 mod order;
 mod owner;
 mod program;

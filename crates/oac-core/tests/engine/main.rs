@@ -6,6 +6,8 @@
 
 mod calls;
 mod create;
+mod discard;
+mod drain;
 mod frames;
 mod hub;
 mod kill;
@@ -13,6 +15,7 @@ mod limits;
 mod loss;
 mod managing;
 mod node;
+mod operating;
 mod placement;
 mod reports;
 mod secrets;

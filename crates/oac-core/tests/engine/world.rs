@@ -74,13 +74,13 @@ pub async fn begin(core: &TestCore) -> oac_store::Tx {
 pub async fn archive(core: &TestCore, session: SessionId, allocation: AllocationId) -> AllocationRow {
     let tx = begin(core).await;
     tx.lock_session(session).await.unwrap();
-    let row = allocations::begin_cleanup(&tx, allocation, Cause::Archive)
+    let given_up = allocations::begin_cleanup(&tx, allocation, Cause::Archive)
         .await
         .unwrap();
     tx.archive_session(session).await.unwrap();
     tx.commit().await.unwrap();
     core.core().pokes.allocations.notify_one();
-    row
+    given_up.row
 }
 
 /// A Turn that waits.

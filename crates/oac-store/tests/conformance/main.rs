@@ -61,6 +61,7 @@ suite! {
     nodes:
         presence_belongs_to_one_connection_of_one_epoch,
         a_retired_node_authenticates_nowhere_and_reports_nothing,
+        a_drain_is_stored_whole_keeps_an_earlier_cordon_and_leaves_it_when_it_ends,
         counts_follow_placements_and_phases,
         a_status_stands_only_under_the_connection_that_reported_it,
         reports_of_many_nodes_are_stored_together_and_each_as_if_alone;

@@ -2,8 +2,8 @@ use oac_model::{
     AllocationState, BootId, ComputePhase, ConnectionId, DiagnosticCode, Digest, NodeId, Secret, Time,
 };
 use oac_store::{
-    AllocationDiagnostic, Claim, GenerationState, GenerationStatusRow, Holder, NodeCounts, NodeHealth,
-    SlotCounts,
+    AllocationDiagnostic, Claim, DrainIdle, DrainRetained, DrainThen, GenerationState, GenerationStatusRow,
+    Holder, NewDrain, NodeCounts, NodeHealth, SlotCounts,
 };
 
 use crate::world::{LEASE, World, counts, heartbeat, hello, new_placement, new_session};
@@ -291,4 +291,68 @@ pub(crate) async fn reports_of_many_nodes_are_stored_together_and_each_as_if_alo
     let counts = read.slot_counts_of(&ids).await.unwrap();
     assert_eq!(counts.len(), 1);
     assert_eq!(counts[&ids[3]], read.slot_counts(Some(ids[3])).await.unwrap());
+}
+
+pub(crate) async fn a_drain_is_stored_whole_keeps_an_earlier_cordon_and_leaves_it_when_it_ends(world: World) {
+    let generation = world.generation(1).await;
+    let (node, other) = (
+        world.node(generation, 1, 1).await,
+        world.node(generation, 1, 1).await,
+    );
+    let drain = NewDrain {
+        deadline_seconds: 604_800,
+        idle: DrainIdle::Suspend,
+        then: DrainThen::Terminate,
+        retained: DrainRetained::Release,
+        source: "192.0.2.1".to_owned(),
+    };
+    let tx = world.begin().await;
+    tx.set_node_cordoned(node, true).await.unwrap();
+    let cordoned = tx.now();
+    tx.commit().await.unwrap();
+    assert!(world.store.single().draining_nodes().await.unwrap().is_empty());
+
+    let tx = world.begin().await;
+    tx.start_drain(node, &drain).await.unwrap();
+    let started = tx.now();
+    tx.commit().await.unwrap();
+    let read = world.store.single();
+    let [row] = &read.draining_nodes().await.unwrap()[..] else {
+        panic!("one is drained")
+    };
+    assert_eq!((row.id, row.cordoned_at), (node, Some(cordoned)));
+    assert_eq!(row.drain_requested_at, Some(started));
+    assert_eq!(row.drain_deadline_at, Some(started.plus_millis(604_800_000)));
+    assert_eq!(
+        (row.drain_idle, row.drain_then, row.drain_retained),
+        (Some(drain.idle), Some(drain.then), Some(drain.retained))
+    );
+    assert_eq!(row.drain_source.as_deref(), Some("192.0.2.1"));
+    assert_eq!(row.drain_deadline_passed_at, None);
+
+    let tx = world.begin().await;
+    tx.pass_drain_deadline(node).await.unwrap();
+    let passed = tx.now();
+    tx.commit().await.unwrap();
+    let row = read.node(node).await.unwrap().unwrap();
+    assert_eq!(row.drain_deadline_passed_at, Some(passed));
+
+    let tx = world.begin().await;
+    tx.end_drain(node).await.unwrap();
+    tx.start_drain(other, &drain).await.unwrap();
+    assert!(tx.retire_node(other).await.unwrap());
+    tx.commit().await.unwrap();
+    assert!(read.draining_nodes().await.unwrap().is_empty());
+    let row = read.node(node).await.unwrap().unwrap();
+    assert_eq!(row.cordoned_at, Some(cordoned));
+    let left = (
+        row.drain_requested_at,
+        row.drain_deadline_at,
+        row.drain_deadline_passed_at,
+        row.drain_idle,
+        row.drain_then,
+        row.drain_retained,
+        row.drain_source,
+    );
+    assert_eq!(left, (None, None, None, None, None, None, None));
 }

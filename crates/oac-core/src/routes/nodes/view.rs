@@ -91,18 +91,49 @@ pub(super) struct NodeRollout {
     diagnostic: Option<DiagnosticCode>,
 }
 
+/// How the node is being emptied.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Drain {
     #[schema(value_type = String, format = DateTime)]
     requested_at: Time,
     #[schema(required, value_type = Option<String>, format = DateTime)]
     deadline_at: Option<Time>,
-    #[schema(required, value_type = Option<String>)]
+    /// When what still ran began to be ended; null before the deadline.
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    deadline_passed_at: Option<Time>,
+    #[schema(required, value_type = Option<DrainIdleSchema>)]
     idle: Option<DrainIdle>,
-    #[schema(required, value_type = Option<String>)]
+    #[schema(required, value_type = Option<DrainThenSchema>)]
     then: Option<DrainThen>,
-    #[schema(required, value_type = Option<String>)]
+    #[schema(required, value_type = Option<DrainRetainedSchema>)]
     retained: Option<DrainRetained>,
+}
+
+/// What a drain does with idle sandboxes before its deadline.
+#[derive(utoipa::ToSchema)]
+#[schema(as = DrainIdle, rename_all = "snake_case")]
+#[expect(dead_code, reason = "schema alone")]
+pub(super) enum DrainIdleSchema {
+    Suspend,
+    Wait,
+}
+
+/// What a drain does at its deadline with what still runs.
+#[derive(utoipa::ToSchema)]
+#[schema(as = DrainThen, rename_all = "snake_case")]
+#[expect(dead_code, reason = "schema alone")]
+pub(super) enum DrainThenSchema {
+    Archive,
+    Terminate,
+}
+
+/// What a drain does with suspended sandboxes.
+#[derive(utoipa::ToSchema)]
+#[schema(as = DrainRetained, rename_all = "snake_case")]
+#[expect(dead_code, reason = "schema alone")]
+pub(super) enum DrainRetainedSchema {
+    Keep,
+    Release,
 }
 
 /// What a node is judged against, from one snapshot.
@@ -154,6 +185,7 @@ impl Context {
             drain: row.drain_requested_at.map(|requested_at| Drain {
                 requested_at,
                 deadline_at: row.drain_deadline_at,
+                deadline_passed_at: row.drain_deadline_passed_at,
                 idle: row.drain_idle,
                 then: row.drain_then,
                 retained: row.drain_retained,

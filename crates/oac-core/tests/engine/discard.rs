@@ -1,0 +1,146 @@
+//! What operators give up.
+
+use futures_util::future::join_all;
+use oac_model::{AllocationId, AllocationState, TurnState};
+use oac_store::{AllocationDiagnostic, CleanupCause, Dispatch, EventKind, Initialization};
+use oac_testkit::core::{Answer, TestCore};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::{
+    node::{Node, Receipt},
+    world::{self, On},
+};
+
+async fn discard(core: &TestCore, id: AllocationId) -> Answer {
+    let path = format!("/core/v1/sandbox/allocations/{id}/discard");
+    core.operator(Method::POST, &path, Some(&json!({ "accept_loss": true })))
+        .await
+}
+
+async fn discardable(core: &TestCore, id: AllocationId) -> bool {
+    let list = core
+        .operator(Method::GET, "/core/v1/sandbox/allocations", None)
+        .await
+        .expect(200);
+    let all = list["data"].as_array().unwrap();
+    let shown = all.iter().find(|a| a["id"] == id.to_string()).unwrap();
+    shown["discardable"].as_bool().unwrap()
+}
+
+fn refused(answer: &Answer) {
+    assert_eq!(
+        (answer.status.as_u16(), answer.code()),
+        (409, "sandbox_not_discardable"),
+        "{}",
+        answer.body
+    );
+}
+
+async fn missing(on: On) {
+    let core = world::core(on).await;
+    let mut node = Node::start(&core, 1).await;
+    let (session, allocation) = world::session(&core).await.unwrap();
+    world::until(&core, allocation, AllocationState::Running).await;
+    let [sent, waits] = [
+        world::input(&core, session).await,
+        world::input(&core, session).await,
+    ];
+    let tx = world::begin(&core).await;
+    tx.lock_session(session).await.unwrap();
+    let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
+    row.initialization = Initialization::Complete;
+    tx.save_allocation(&mut row).await.unwrap();
+    let mut turn = tx.turn(sent).await.unwrap().unwrap();
+    (turn.state, turn.dispatch, turn.allocation_id) =
+        (TurnState::Running, Dispatch::Confirmed, Some(allocation));
+    assert!(tx.save_turn(&turn).await.unwrap());
+    tx.commit().await.unwrap();
+    assert!(!discardable(&core, allocation).await, "it runs");
+    refused(&discard(&core, allocation).await);
+
+    // The node lost its records: it finds nothing, which proves nothing.
+    node.kill().await;
+    {
+        let mut host = node.host.lock();
+        let native = host.natives.get_mut(&allocation).unwrap();
+        (native.receipt, native.running, native.volumes) = (Receipt::None, false, false);
+    }
+    node.connect(&core).await;
+    let missing = async || {
+        let row = world::row(&core, allocation).await;
+        row.diagnostic == Some(AllocationDiagnostic::ResourceMissing)
+    };
+    world::eventually("it is shown as missing", missing).await;
+    assert!(discardable(&core, allocation).await);
+    // Away, the node can neither be asked nor clean up.
+    node.kill().await;
+    world::eventually("the node is offline", async || {
+        !discardable(&core, allocation).await
+    })
+    .await;
+    refused(&discard(&core, allocation).await);
+    node.connect(&core).await;
+    world::eventually("it is discardable again", async || {
+        discardable(&core, allocation).await
+    })
+    .await;
+
+    let answers = join_all((0..5).map(|_| discard(&core, allocation))).await;
+    let done: Vec<_> = answers.iter().filter(|a| a.status.as_u16() == 200).collect();
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].body["state"], "cleanup_pending");
+    assert_eq!(done[0].body["discardable"], false);
+    let read = core.core().store.single();
+    assert_eq!(
+        read.turn(sent).await.unwrap().unwrap().state,
+        TurnState::Interrupted
+    );
+    assert!(!read.turn(waits).await.unwrap().unwrap().state.is_terminal());
+    let row = world::until(&core, allocation, AllocationState::Released).await;
+    assert_eq!(row.cause, Some(CleanupCause::Discard));
+    assert_eq!(
+        discard(&core, allocation).await.status.as_u16(),
+        404,
+        "what is released is no more"
+    );
+    let log = read.audit_log(None, 1000).await.unwrap();
+    let told: Vec<_> = log.iter().filter(|e| e.action == "discard").collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].resource_id, allocation.to_string());
+    assert_eq!(told[0].actor, format!("core_key:{}", core.core_key_id));
+
+    world::eventually("the Session has another sandbox", async || {
+        read.latest_allocation(session).await.unwrap().unwrap().id != allocation
+    })
+    .await;
+    let events = read.events_after(session, 0, 100).await.unwrap();
+    let reset = events.iter().find(|e| e.kind == EventKind::EnvironmentReset);
+    assert_eq!(reset.unwrap().data["reason"], "discarded");
+}
+
+// inv: INV-C31
+#[tokio::test]
+async fn a_missing_sandbox_is_given_up_by_one_discard_with_one_audit_entry_and_its_session_goes_on() {
+    missing(On::Sqlite).await;
+}
+
+// inv: INV-C31
+#[tokio::test]
+async fn pg_a_missing_sandbox_is_given_up_by_one_discard_with_one_audit_entry_and_its_session_goes_on() {
+    missing(On::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_discard_says_that_the_loss_is_accepted_or_is_none() {
+    let core = world::core(On::Sqlite).await;
+    let path = format!("/core/v1/sandbox/allocations/{}/discard", AllocationId::random());
+    for (body, status) in [
+        (json!({ "accept_loss": false }), 400),
+        (json!({}), 400),
+        (json!({ "accept_loss": true }), 404),
+    ] {
+        let answer = core.operator(Method::POST, &path, Some(&body)).await;
+        assert_eq!(answer.status.as_u16(), status, "{body}");
+    }
+}

@@ -1,0 +1,61 @@
+//! When an operator may give a sandbox up (core.md sections 4 and 13).
+//!
+//! Core itself gives up nothing it cannot prove gone. What stays is a person's decision: to accept the loss of a sandbox
+//! that ended or is missing, on a node that is there to be asked and to clean up.
+
+use oac_model::AllocationState;
+
+use crate::allocation::Diagnostic;
+
+/// What the decision looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sandbox {
+    pub state: AllocationState,
+    /// It is being given up already.
+    pub given_up: bool,
+    /// What operators are shown of it.
+    pub diagnostic: Option<Diagnostic>,
+    pub node_online: bool,
+}
+
+/// Whether an operator may accept the loss: its node is online and said that the sandbox ended or is missing. While
+/// nothing is known (the node is away, or cannot say) there is no loss to accept.
+pub fn is_discardable(sandbox: Sandbox) -> bool {
+    sandbox.state == AllocationState::Running
+        && !sandbox.given_up
+        && sandbox.diagnostic == Some(Diagnostic::ResourceMissing)
+        && sandbox.node_online
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_ended_or_missing_sandbox_of_an_online_node_is_discardable() {
+        let states = [
+            AllocationState::Reserved,
+            AllocationState::Creating,
+            AllocationState::Running,
+            AllocationState::CleanupPending,
+            AllocationState::Released,
+        ];
+        let diagnostics = Diagnostic::ALL.iter().copied().map(Some).chain([None]);
+        for diagnostic in diagnostics {
+            for state in states {
+                for (given_up, node_online) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let sandbox = Sandbox {
+                        state,
+                        given_up,
+                        diagnostic,
+                        node_online,
+                    };
+                    let expected = state == AllocationState::Running
+                        && diagnostic == Some(Diagnostic::ResourceMissing)
+                        && (given_up, node_online) == (false, true);
+                    assert_eq!(is_discardable(sandbox), expected, "{sandbox:?}");
+                }
+            }
+        }
+    }
+}
