@@ -2,6 +2,8 @@
 //!
 //! An answer is kept twice: as the document Core sent, which `--json` prints, and as the members a command needs.
 
+pub mod allocations;
+pub mod audit;
 pub mod deployment;
 pub mod files;
 pub mod nodes;

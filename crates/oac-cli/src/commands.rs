@@ -1,6 +1,8 @@
 //! The commands and their arguments.
 
 mod admin;
+mod allocation;
+mod audit;
 mod context;
 mod copy;
 mod deployment;
@@ -69,12 +71,17 @@ enum Command {
     /// Hosts that run sandboxes
     #[command(subcommand)]
     Node(node::Node),
+    /// What nodes hold for Sessions
+    #[command(subcommand)]
+    Allocation(allocation::Allocation),
     /// What sandboxes are made of
     #[command(subcommand)]
     Deployment(deployment::Deployment),
     /// Projects and their keys
     #[command(subcommand)]
     Admin(admin::Admin),
+    /// Who changed what: the newest entries of the audit log
+    Audit(audit::Audit),
     /// Print a script that completes `oac` in a shell
     Completions(manual::Completions),
     /// Print the manual page, or write all of them
@@ -173,8 +180,10 @@ impl Cli {
             Command::Context(context) => context.run(&path()?, self.context, form),
             Command::Session(session) => return session.run(&run()?).await,
             Command::Node(node) => node.run(&run()?).await,
+            Command::Allocation(allocation) => allocation.run(&run()?).await,
             Command::Deployment(deployment) => deployment.run(&run()?).await,
             Command::Admin(admin) => admin.run(&run()?).await,
+            Command::Audit(audit) => audit.run(&run()?).await,
             Command::Completions(completions) => {
                 completions.run();
                 Ok(())

@@ -10,6 +10,7 @@ mod follow;
 mod forward;
 mod login;
 mod manual;
+mod operate;
 mod program;
 mod proxies;
 mod script;

@@ -1,0 +1,86 @@
+//! `oac allocation list|discard`.
+
+use clap::{Args, Subcommand};
+use oac_model::{AllocationId, NodeId};
+
+use super::{Run, id};
+use crate::{
+    Failure,
+    client::{Document, allocations::Allocation as Shown},
+    output::{self, Form},
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Allocation {
+    /// List what nodes hold: running sandboxes, those to come and those being removed
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Give up a sandbox that ended or is missing
+    Discard(Discard),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Only of this node
+    #[arg(long, value_name = "NODE", value_parser = id::<NodeId>)]
+    node: Option<NodeId>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Only a sandbox that `oac allocation list` shows as discardable can be given up: its node is online and says that it ended \
+or is missing. Its running command ends as interrupted, its files are lost, and the Session's next input gets a new \
+sandbox.")]
+pub(super) struct Discard {
+    /// Allocation id, as `oac allocation list` shows it
+    #[arg(value_name = "ALLOCATION", value_parser = id::<AllocationId>)]
+    allocation: AllocationId,
+    /// Say that you accept the loss
+    #[arg(long, required = true)]
+    accept_loss: bool,
+}
+
+impl Allocation {
+    pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
+        match self {
+            Self::List(List { node }) => {
+                let shown = run.client.allocations(node).await?;
+                if run.form == Form::Json {
+                    return output::documents(shown.into_iter().map(|a| a.json));
+                }
+                table(&shown);
+            }
+            Self::Discard(Discard { allocation, .. }) => {
+                let shown = run.client.discard_allocation(allocation).await?;
+                match run.form {
+                    Form::Json => output::json(&shown.json),
+                    Form::Text => table(&[shown]),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table(shown: &[Document<Shown>]) {
+    let row = |a: &Document<Shown>| {
+        let a = &a.value;
+        let phase = Some(a.compute_phase.as_str()).filter(|phase| *phase != "disabled");
+        vec![
+            a.id.to_string(),
+            a.session_id.to_string(),
+            output::optional(a.node_id),
+            phase.map_or_else(
+                || output::cell(&a.state),
+                |phase| output::cell(&format!("{} ({phase})", a.state)),
+            ),
+            output::cell(&a.diagnostic),
+            if a.discardable { "discardable" } else { "-" }.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    output::table(
+        &["ALLOCATION", "SESSION", "NODE", "STATE", "DIAGNOSTIC", "DISCARD"],
+        &rows,
+    );
+}
