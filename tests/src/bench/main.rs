@@ -4,6 +4,7 @@
 
 mod agent;
 mod bare;
+mod calls;
 mod codec;
 mod cold_start;
 mod connect;
@@ -43,7 +44,7 @@ struct Arguments {
 }
 
 /// Those without a node that runs sandboxes.
-const ALONE: [&str; 2] = ["codec", "connect"];
+const ALONE: [&str; 3] = ["calls", "codec", "connect"];
 /// Those on one installation with a node.
 const ON_A_NODE: [&str; 6] = ["agent", "cold-start", "exec", "files", "output", "turns"];
 
@@ -82,6 +83,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     let (mut figures, mut gauges) = (Vec::new(), Vec::new());
     if wanted("codec") {
         figures.extend(codec::measure(rounds)?);
+    }
+    if wanted("calls") {
+        figures.extend(calls::measure(rounds).await?);
     }
     if wanted("connect") {
         gauges.extend(connect::measure(arguments.nodes).await?);
