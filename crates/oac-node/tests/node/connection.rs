@@ -2,7 +2,6 @@ use std::sync::atomic::Ordering;
 
 use axum::http::StatusCode;
 use oac_model::{DiagnosticCode, OwnerEpoch};
-use oac_node::identity::IdentityError;
 use oac_wire::frames::{Arguments, NodeFrame};
 
 use crate::{
@@ -279,19 +278,4 @@ async fn a_stop_closes_the_connection_and_waits_for_what_runs() {
     // The lock is free again: nothing of the node is left.
     let (provider, _calls) = scripted();
     installation.start(provider, 8).kill().await;
-}
-
-// inv: INV-N1
-#[tokio::test]
-async fn a_second_process_of_one_identity_is_refused_before_it_says_a_word() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, _calls) = scripted();
-    let node = installation.start(provider, 8);
-    core.greet().await;
-    let said = core.script.seen.lock().len();
-    let second = oac_node::Opened::new(&installation.config, &installation.state_dir);
-    assert!(matches!(second, Err(IdentityError::Lock(_))), "{second:?}");
-    assert_eq!(core.script.seen.lock().len(), said);
-    node.stop().await.unwrap();
 }

@@ -11,7 +11,7 @@ use oac_node::{
     run_by,
 };
 use oac_provider::Provider;
-use oac_records::Directory;
+use oac_records::{Directory, Lock};
 use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
@@ -132,7 +132,13 @@ impl Installation {
         task.spawn(run_by(core, opened, provider, operations, || {}, async move {
             let _ = stopped.await;
         }));
-        Running { stop, task, clock }
+        let state_dir = self.state_dir.clone();
+        Running {
+            clock,
+            stop,
+            task,
+            state_dir,
+        }
     }
 }
 
@@ -164,6 +170,7 @@ pub(crate) struct Running {
     pub(crate) clock: Clock,
     stop: oneshot::Sender<()>,
     task: JoinSet<Result<(), RunError>>,
+    state_dir: PathBuf,
 }
 
 impl Running {
@@ -183,19 +190,25 @@ impl Running {
     }
 
     pub(crate) async fn stop(self) -> Result<(), RunError> {
-        let Self { stop, task, clock } = self;
-        stop.send(()).unwrap();
         let (never, _) = oneshot::channel();
-        let ended = Self {
-            stop: never,
-            task,
-            clock,
-        };
+        let Self { stop, .. } = self;
+        stop.send(()).unwrap();
+        let ended = Self { stop: never, ..self };
         ended.ended().await
     }
 
-    /// Ends the node as a kill would: nothing is closed, nothing is written.
+    /// Ends the node as a kill would: nothing is closed, nothing is written. A write to the disk that has begun goes on
+    /// on a thread of its own here, and ends with the process there: it is waited for.
     pub(crate) async fn kill(mut self) {
         self.task.shutdown().await;
+        let state = Directory::open(&self.state_dir).unwrap();
+        let unlocked = async {
+            while Lock::exclusive(&state, "identity.lock").is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), unlocked)
+            .await
+            .expect("the node holds its lock after its end");
     }
 }

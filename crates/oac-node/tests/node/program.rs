@@ -158,6 +158,34 @@ async fn a_sigterm_closes_the_connection_and_exits_0() {
     assert_eq!(status.code(), Some(0));
 }
 
+// inv: INV-N1
+#[tokio::test]
+async fn a_second_process_of_one_identity_exits_1_before_it_says_a_word() {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let mut first = run_of(&installation).spawn().unwrap();
+    let (link, _) = core.greet().await;
+    let said_to_core = core.script.seen.lock().len();
+    let second = output(run_of(&installation)).await;
+    assert_eq!(second.status.code(), Some(1), "{}", said(&second));
+    assert!(
+        said(&second).contains("identity.lock is locked"),
+        "{}",
+        said(&second)
+    );
+    assert_eq!(core.script.seen.lock().len(), said_to_core);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&first),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    link.closed().await;
+    let ended = tokio::task::spawn_blocking(move || first.wait().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(ended.code(), Some(0), "the first is untouched");
+}
+
 /// TCP sockets in state LISTEN that the process holds.
 fn listening_sockets(pid: u32) -> Option<usize> {
     let held: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))

@@ -91,6 +91,9 @@ fn answers_are_read_as_the_table_says_and_whatever_breaks_it_is_unconfirmed() {
         (Command, Some("unconfirmed"), None, failed(C::CommandUnconfirmed)),
         (Kill, Some("unconfirmed"), None, failed(C::Unconfirmed)),
         (Kill, Some("a_code_of_tomorrow"), None, failed(C::Unconfirmed)),
+        // What Core calls a request that was not sent, or not answered, is no code of a node.
+        (Create, Some("unavailable"), None, failed(C::Unconfirmed)),
+        (Create, Some("uncertain"), None, failed(C::Unconfirmed)),
         (
             Create,
             Some("invalid"),
