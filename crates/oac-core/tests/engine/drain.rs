@@ -208,7 +208,7 @@ async fn a_canceled_drain_ends_nothing_more() {
     let core = world::core(On::Sqlite).await;
     let node = Node::start(&core, 1).await;
     let (_, allocation, _) = working(&core).await;
-    // The deadline passes while the drain is being canceled: the row's lock decides.
+    // However overdue it is.
     let tx = world::begin(&core).await;
     overdue(&tx, node.id(), DrainThen::Terminate).await;
     core.core().pokes.drains.notify_one();
