@@ -58,26 +58,6 @@ async fn until_serving(core: &mut Program, url: &str) -> reqwest::Client {
 }
 
 #[tokio::test]
-async fn a_core_opens_as_many_files_as_the_host_permits_whatever_it_was_started_with() {
-    let folder = tempfile::tempdir().unwrap();
-    let (config, url) = configure(folder.path(), "");
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "ulimit -S -n 128 && exec \"$0\" run --config \"$1\"", EXE])
-        .arg(&config);
-    let mut core = Program::start("oac-core", command, &folder.path().join("core.log")).unwrap();
-    until_serving(&mut core, &url).await;
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", core.pid().unwrap())).unwrap();
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
-    let line: Vec<&str> = line.unwrap().split_whitespace().collect();
-    assert_eq!(line[0], line[1], "soft and hard");
-    assert_ne!(line[0], "128");
-    assert_eq!(core.stop().await, Some(0));
-}
-
-#[tokio::test]
 async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for command in ["setup", "release"] {
