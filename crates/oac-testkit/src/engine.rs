@@ -72,6 +72,9 @@ impl Leftovers {
     }
 }
 
+/// 30 s in all.
+const NETWORK_TRIES: u32 = 150;
+
 impl Engine {
     pub async fn connect(socket: &Path) -> Result<Self, EngineError> {
         let unreachable = |source| EngineError::Unreachable {
@@ -166,11 +169,20 @@ impl Engine {
         Ok(name)
     }
 
+    /// The engine frees a removed container's place in its network a moment after it answered: 403 until then.
     pub async fn remove_network(&self, name: &str) -> Result<(), EngineError> {
-        self.docker
-            .remove_network(name)
-            .await
-            .map_err(refused("remove the node's network"))
+        let mut tries = 0;
+        loop {
+            match self.docker.remove_network(name).await {
+                Err(bollard::errors::Error::DockerResponseServerError { status_code: 403, .. })
+                    if tries < NETWORK_TRIES =>
+                {
+                    tries += 1;
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+                answer => return answer.map_err(refused("remove the node's network")),
+            }
+        }
     }
 
     /// Whether a throw-away container of `image` reaches `address:port` over TCP. Needs bash in the image.
