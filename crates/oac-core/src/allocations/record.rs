@@ -53,7 +53,7 @@ pub(super) struct Detail<'a> {
 #[derive(Debug)]
 pub(super) struct Applied {
     pub(super) row: AllocationRow,
-    /// Slots to remember once the transaction is committed.
+    /// Slots to remember with the transaction.
     slots: Option<(Ticket, oac_store::SlotCounts)>,
     /// Turns that ended with it.
     turns: Vec<TurnId>,
@@ -172,18 +172,19 @@ pub(super) async fn store(
         .ok_or(ApplyError::Missing)?;
     let row = tx.lock_allocation(id).await?.ok_or(ApplyError::Missing)?;
     let applied = apply(core, &tx, row, event, detail).await?;
+    if let (Some((ticket, slots)), Some(node_id)) = (applied.slots, applied.row.node_id) {
+        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        // Before the commit: whoever sees the slot free finds it free. A placement that comes first waits for the node's row.
+        core.hub
+            .memory()
+            .remember_counts(ticket, node_id, count(slots.active), count(slots.retained));
+    }
     tx.commit().await?;
     if applied.row.link_generation != known.link_generation {
         core.links.revoke(id);
     }
     if applied.row.revision != known.revision {
         core.turns.notify(applied.row.session_id, &applied.turns);
-    }
-    if let (Some((ticket, slots)), Some(node_id)) = (applied.slots, applied.row.node_id) {
-        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        core.hub
-            .memory()
-            .remember_counts(ticket, node_id, count(slots.active), count(slots.retained));
     }
     Ok(applied)
 }

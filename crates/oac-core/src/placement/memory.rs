@@ -3,7 +3,9 @@
 //! Placement looks at 10,000 nodes without a transaction, so the owner keeps them in memory, updated by its own writes.
 //! Two writes to one node may be remembered in another order than they were committed in; each therefore carries a ticket
 //! drawn while the node's row was locked, and an older ticket never overwrites a newer one. What is remembered may still
-//! be stale: the placing transaction checks the chosen node again, and its answer replaces the memory.
+//! be stale: the placing transaction checks the chosen node again, and its answer replaces the memory. What makes room is
+//! therefore remembered just before its commit: nobody who sees the room is refused for a memory that is behind, and a
+//! commit that fails leaves a memory which the next check corrects.
 
 use std::{
     collections::HashMap,

@@ -163,10 +163,9 @@ async fn record_once(core: &Core, reports: &[&Report], with_deployment: bool) ->
         recommend_limits(&tx, &mut reporting).await?;
     }
     let remembered = remember(core, &tx, &reporting, &statuses).await?;
-    let gone: Vec<_> = left.iter().map(|id| (core.hub.memory().ticket(), *id)).collect();
-    tx.commit().await?;
-
     let memory = core.hub.memory();
+    let gone: Vec<_> = left.iter().map(|id| (memory.ticket(), *id)).collect();
+    // Before the commit: whoever sees a node ready finds it ready. A placement that comes first waits for the node's row.
     for (ticket, node, whole) in remembered {
         if whole {
             memory.remember(ticket, node);
@@ -174,6 +173,7 @@ async fn record_once(core: &Core, reports: &[&Report], with_deployment: bool) ->
             memory.remember_facts(ticket, node);
         }
     }
+    tx.commit().await?;
     for (ticket, id) in gone {
         memory.disconnected(ticket, id);
     }

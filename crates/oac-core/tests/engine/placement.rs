@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use oac_core::placement::PlaceError;
 use oac_lifecycle::placement::Answer;
 use oac_model::AllocationState;
+use oac_store::{Hold, Side};
 use oac_testkit::core::TestCore;
 use oac_wire::shapes::Operation;
 
@@ -208,4 +209,45 @@ async fn an_environment_is_placed_at_most_once() {
         "{again:?}"
     );
     assert_eq!(rows(&core).await, (1, 1, 0));
+}
+
+/// Lets owner commits through one by one, each held between its being made and its being known, until `seen` says so. The
+/// commit that made it so is still held when this returns.
+async fn held_once(core: &TestCore, first: Hold, seen: impl AsyncFn() -> bool) -> Hold {
+    let mut hold = first;
+    loop {
+        hold.reached().await;
+        if seen().await {
+            return hold;
+        }
+        // The next one is held before this one goes on.
+        hold = core.core().store.faults().hold_next(Side::After);
+    }
+}
+
+async fn seen_free(on: On) {
+    let core = world::core(on).await;
+    let node = Node::start(&core, 1).await;
+    let (session, allocation) = world::session(&core).await.unwrap();
+    world::until(&core, allocation, AllocationState::Running).await;
+    let first = core.core().store.faults().hold_next(Side::After);
+    let released = held_once(&core, first, async || {
+        world::row(&core, allocation).await.state == AllocationState::Released
+    });
+    let (_, hold) = tokio::join!(world::archive(&core, session, allocation), released);
+    assert_eq!(retained(&core, &node).await, 0);
+    world::session(&core)
+        .await
+        .expect("whoever sees the slot free finds it free");
+    drop(hold);
+}
+
+#[tokio::test]
+async fn a_slot_that_is_seen_free_is_free_for_the_next_session() {
+    seen_free(On::Sqlite).await;
+}
+
+#[tokio::test]
+async fn pg_a_slot_that_is_seen_free_is_free_for_the_next_session() {
+    seen_free(On::Postgres).await;
 }

@@ -15,12 +15,7 @@ use crate::{
 
 /// The next connection; the backoff before it passes at once.
 pub(crate) async fn again(core: &mut ScriptedCore, node: &Running) -> Link {
-    loop {
-        node.skip(30);
-        if let Ok(link) = tokio::time::timeout(Duration::from_millis(200), core.accept()).await {
-            return link;
-        }
-    }
+    node.hurried(async || core.accept().await).await
 }
 
 /// The node has taken everything that was sent to it before.
@@ -150,7 +145,7 @@ async fn a_core_that_takes_no_byte_for_10_s_loses_the_connection_though_it_goes_
         let called = calls.recv().await.unwrap();
         called.reply(Reply::Command(output(vec![b'x'; 1024 * 1024])));
     }
-    // Three times at most: 35 s of silence are no reason here.
+    // The frame of each round restarts the 35 s: silence is no reason here.
     let mut left = None;
     for _ in 0..3 {
         if link.socket.send(Message::Ping(Vec::new().into())).await.is_err() {
@@ -158,7 +153,7 @@ async fn a_core_that_takes_no_byte_for_10_s_loses_the_connection_though_it_goes_
         }
         link.acknowledge().await;
         node.skip(11);
-        if let Ok(next) = tokio::time::timeout(Duration::from_secs(2), core.accept()).await {
+        if let Ok(next) = tokio::time::timeout(Duration::from_secs(20), core.accept()).await {
             left = Some(next);
             break;
         }

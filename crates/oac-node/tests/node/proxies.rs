@@ -1,6 +1,6 @@
 //! The way to Core through an HTTP proxy.
 
-use std::{ffi::OsString, process::Stdio, time::Duration};
+use std::{ffi::OsString, process::Stdio};
 
 use oac_node::Surroundings;
 use oac_proxy::Proxies;
@@ -82,16 +82,7 @@ async fn an_origin_that_no_proxy_names_is_reached_directly() {
 /// Waits for one more request for a tunnel; the backoff before it passes at once.
 pub(crate) async fn asked_again(proxy: &ConnectProxy, node: &Running) {
     let before = proxy.asked().len();
-    loop {
-        node.skip(30);
-        let asked = proxy.until_asked(before + 1);
-        if tokio::time::timeout(Duration::from_millis(200), asked)
-            .await
-            .is_ok()
-        {
-            return;
-        }
-    }
+    node.hurried(async || proxy.until_asked(before + 1).await).await;
 }
 
 // req: P-016, P-017

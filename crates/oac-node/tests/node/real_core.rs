@@ -101,7 +101,7 @@ impl Real {
             id,
             _calls: calls,
         };
-        real.connected(None).await;
+        real.connected_anew(None).await;
         real
     }
 
@@ -110,17 +110,20 @@ impl Real {
         connected.map(|connected| connected.connection_id)
     }
 
-    /// Waits for a connection other than `before`; the node's backoff passes at once.
-    async fn connected(&self, before: Option<ConnectionId>) -> ConnectionId {
+    /// Waits for a connection other than `before`.
+    async fn connected_anew(&self, before: Option<ConnectionId>) {
         wait::until("the node is connected", LONG, async || {
-            let now = self.connection().filter(|now| Some(*now) != before);
-            if now.is_none() && before.is_some() {
-                self.node.skip(30);
-            }
-            now
+            self.connection().filter(|now| Some(*now) != before)
         })
         .await
-        .unwrap()
+        .unwrap();
+    }
+
+    /// Waits for the connection after `before`; the node's backoff passes at once.
+    async fn connected(&self, before: ConnectionId) {
+        self.node
+            .hurried(async || self.connected_anew(Some(before)).await)
+            .await;
     }
 
     fn skip_at_core(&self, seconds: u64) {
@@ -171,7 +174,7 @@ async fn a_node_reaches_a_core_under_tls_through_a_proxy_and_no_core_that_it_can
     real.skip_at_core(5);
     let first = real.connection().unwrap();
     proxy.passage.cut();
-    real.connected(Some(first)).await;
+    real.connected(first).await;
     real.node.stop().await.unwrap();
 }
 
@@ -221,7 +224,7 @@ async fn behind_a_reverse_proxy_that_rewrites_host_and_ends_idle_connections_hea
     assert_eq!(real.connection(), Some(connection), "200 s and one connection");
     // Without heartbeats the proxy ends it, which costs no more than another connection.
     reverse.passage.skip(Duration::from_secs(60));
-    real.connected(Some(connection)).await;
+    real.connected(connection).await;
     real.node.stop().await.unwrap();
 }
 
@@ -247,6 +250,6 @@ async fn a_line_that_goes_dead_without_an_end_is_noticed_by_each_side_alone() {
     .await
     .unwrap();
     line.passage.thaw();
-    real.connected(Some(first)).await;
+    real.connected(first).await;
     real.node.stop().await.unwrap();
 }
