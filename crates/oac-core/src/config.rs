@@ -23,6 +23,7 @@ pub use trusted::{NetworkError, TrustedProxies};
 /// Where `run`, `core-key` and `release` look without `--config`.
 pub const DEFAULT_PATH: &str = "/etc/oac-core/config.toml";
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:9464";
 const DEFAULT_DATABASE: &str = "sqlite:///var/lib/oac-core/core.db";
 
 /// What Core was told.
@@ -30,6 +31,8 @@ const DEFAULT_DATABASE: &str = "sqlite:///var/lib/oac-core/core.db";
 pub struct Config {
     /// Addresses of the HTTP service, at least one.
     pub listen: Vec<SocketAddr>,
+    /// Where scrapes are answered; without it nowhere.
+    pub metrics_listen: Option<SocketAddr>,
     /// The origin that nodes and sandboxes reach Core under.
     pub public_url: Option<PublicUrl>,
     pub database: Database,
@@ -57,6 +60,8 @@ pub enum ConfigError {
     NotBuilt { key: &'static str },
     #[error("`listen` must name at least one address")]
     NoListener,
+    #[error("`metrics_listen` is not usable: give an address and a port, or an empty text for no metrics")]
+    MetricsListen(#[source] std::net::AddrParseError),
     #[error("`database.url` is not usable")]
     Database(#[source] OpenError),
     #[error("`database.password_file` does not belong to SQLite: remove it")]
@@ -132,6 +137,10 @@ impl Config {
         if listen.is_empty() {
             return Err(ConfigError::NoListener);
         }
+        let metrics_listen = match file.metrics_listen.as_deref().unwrap_or(DEFAULT_METRICS_LISTEN) {
+            "" => None,
+            address => Some(address.parse().map_err(ConfigError::MetricsListen)?),
+        };
         let public_url = file
             .public_url
             .map(|u| u.parse())
@@ -147,6 +156,7 @@ impl Config {
             .map_err(ConfigError::TrustedProxies)?;
         Ok(Self {
             listen,
+            metrics_listen,
             public_url,
             database,
             database_password,
@@ -159,11 +169,6 @@ impl Config {
 impl File {
     fn refuse_what_is_not_built(&self) -> Result<(), ConfigError> {
         let keys = [
-            // Only its absence can be honoured: an empty text says "no metrics", which is what this build does.
-            (
-                "metrics_listen",
-                self.metrics_listen.as_ref().is_some_and(|m| !m.is_empty()),
-            ),
             ("release_dir", self.release_dir.is_some()),
             ("release_url", self.release_url.is_some()),
             ("seal_key_file", self.seal_key_file.is_some()),
@@ -203,6 +208,7 @@ mod tests {
     fn an_empty_file_gives_the_documented_defaults() {
         let config = parse("").unwrap();
         assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
+        assert_eq!(config.metrics_listen, "127.0.0.1:9464".parse().ok());
         assert!(config.public_url.is_none());
         assert!(
             matches!(config.database, Database::Sqlite(path) if path == Path::new("/var/lib/oac-core/core.db"))
@@ -224,7 +230,6 @@ mod tests {
     #[test]
     fn a_key_of_a_feature_this_build_lacks_is_refused_by_name() {
         for (text, name) in [
-            ("metrics_listen = \"127.0.0.1:9464\"", "metrics_listen"),
             ("release_dir = \"/r\"", "release_dir"),
             ("release_url = \"https://r\"", "release_url"),
             ("seal_key_file = \"/k\"", "seal_key_file"),
@@ -235,7 +240,13 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(parse("metrics_listen = \"\"").is_ok());
+        assert_eq!(parse("metrics_listen = \"\"").unwrap().metrics_listen, None);
+        let config = parse("metrics_listen = \"[::1]:9\"").unwrap();
+        assert_eq!(config.metrics_listen, "[::1]:9".parse().ok());
+        assert!(matches!(
+            parse("metrics_listen = \"localhost:9\""),
+            Err(ConfigError::MetricsListen(_))
+        ));
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::{
         auth::Credential,
         router::{Body, Route},
     },
+    metrics::Metrics,
     placement::memory::Memory,
     presence::Reports,
 };
@@ -44,25 +45,12 @@ pub struct Hub {
     freed: Notify,
     memory: Memory,
     reports: Reports,
+    metrics: Metrics,
     pub(crate) clock: Arc<Clock>,
 }
 
 /// How long [`Hub::close_all`] waits for connections to remove their presence.
 const CLOSE_ALL_WAIT: Duration = Duration::from_secs(6);
-
-impl Default for Hub {
-    fn default() -> Self {
-        Self {
-            reservations: Mutex::default(),
-            live: Mutex::default(),
-            closing: watch::Sender::new(0),
-            freed: Notify::new(),
-            memory: Memory::default(),
-            reports: Reports::default(),
-            clock: Arc::default(),
-        }
-    }
-}
 
 /// A node that is connected now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +59,20 @@ pub struct Connected {
 }
 
 impl Hub {
+    /// Without a node; operations are counted in `metrics`.
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            reservations: Mutex::default(),
+            live: Mutex::default(),
+            closing: watch::Sender::new(0),
+            freed: Notify::new(),
+            memory: Memory::default(),
+            reports: Reports::default(),
+            metrics,
+            clock: Arc::default(),
+        }
+    }
+
     /// Closes every node connection, before Core stands by or stops. While Core still owns the installation their
     /// presence is removed first.
     pub async fn close_all(&self) {

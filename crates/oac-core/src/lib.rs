@@ -14,6 +14,7 @@ pub mod http;
 pub mod hub;
 mod limits;
 pub mod link;
+pub mod metrics;
 mod openapi;
 pub mod owner;
 pub mod placement;

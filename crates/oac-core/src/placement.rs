@@ -123,6 +123,7 @@ impl Placing<'_> {
         } = self;
         reserve(&tx, &demand, &placed).await?;
         tx.commit().await?;
+        core.metrics.placed(choice.answer());
         drop(choice);
         core.hub
             .memory()
@@ -137,6 +138,14 @@ impl Placing<'_> {
 /// # Errors
 /// [`PlaceError::Refused`] with placement's answer; [`StoreError::Duplicate`] when the Environment is placed already.
 pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
+    let placing = chosen(core, demand).await;
+    if let Err(PlaceError::Refused(answer)) = &placing {
+        core.metrics.placed(*answer);
+    }
+    placing
+}
+
+async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
     let mut reread = false;
     for _ in 0..ATTEMPTS {
         let choice = core.hub.memory().choose(&demand.request);

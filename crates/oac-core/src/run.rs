@@ -18,6 +18,7 @@ use crate::{
     },
     hub::{self, Hub},
     link::{self, Links},
+    metrics::{self, Metrics},
     owner::{self, OwnerHandle},
     placement, presence,
     sessions::access::{self, Accesses},
@@ -57,6 +58,8 @@ pub enum ProgramError {
 pub enum StartError {
     #[error("the HTTP service cannot listen")]
     Listen(#[from] ListenError),
+    #[error("`metrics_listen` is of no use: choose another address, or an empty one for no metrics")]
+    Metrics(#[source] ListenError),
     #[error("the database cannot be locked")]
     Lock(#[from] ExclusiveLockError),
     #[error("the database cannot be opened")]
@@ -74,6 +77,8 @@ pub struct Running {
     pub core: Arc<Core>,
     /// Where it listens, in the order of the configuration.
     pub addresses: Vec<SocketAddr>,
+    /// Where it answers scrapes.
+    pub metrics_address: Option<SocketAddr>,
 }
 
 /// `oac-core run`: serves until SIGTERM or SIGINT.
@@ -88,6 +93,9 @@ pub async fn program(config: &Path) -> Result<(), ProgramError> {
     let running = start(config).await?;
     for address in &running.addresses {
         tracing::info!(%address, "listening");
+    }
+    if let Some(address) = running.metrics_address {
+        tracing::info!(%address, "answering scrapes");
     }
     let failed = tokio::select! {
         _ = terminate.recv() => false,
@@ -142,19 +150,30 @@ pub async fn start_on(
         .map(TcpListener::local_addr)
         .collect::<Result<_, _>>()
         .map_err(StartError::Address)?;
+    let metrics_listener = match config.metrics_listen {
+        Some(address) => serve::bind(&[address]).await.map_err(StartError::Metrics)?.pop(),
+        None => None,
+    };
+    let metrics_address = metrics_listener
+        .as_ref()
+        .map(TcpListener::local_addr)
+        .transpose()
+        .map_err(StartError::Address)?;
     let certificate = config.tls.as_ref().map(Certificate::load).transpose()?;
     let acceptor = certificate.as_ref().map(Certificate::acceptor).transpose();
     let acceptor = acceptor.map_err(StartError::Tls)?;
     let lock = ExclusiveLock::take(&config.database)?;
     let store = open_store(&config, clock_offset_millis).await?;
+    let metrics = Metrics::default();
     let core = Arc::new(Core {
         config,
         store,
         owner: OwnerHandle::default(),
-        hub: Hub::default(),
+        hub: Hub::new(metrics.clone()),
         links: Links::default(),
         turns: Turns::default(),
         accesses: Accesses::default(),
+        metrics,
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });
@@ -168,7 +187,14 @@ pub async fn start_on(
         tls::keep(&core, certificate);
     }
     serve::serve(&core, listeners, router::router(&core), acceptor);
-    Ok(Running { core, addresses })
+    if let Some(listener) = metrics_listener {
+        metrics::serve(&core, listener);
+    }
+    Ok(Running {
+        core,
+        addresses,
+        metrics_address,
+    })
 }
 
 async fn open_store(config: &Config, clock_offset_millis: i64) -> Result<Store, OpenError> {

@@ -3,8 +3,8 @@
 use tokio::sync::Notify;
 
 use crate::{
-    config::Config, http::ApiError, hub::Hub, link::Links, owner::OwnerHandle, sessions::access::Accesses,
-    task::Tasks, turns::Turns,
+    config::Config, http::ApiError, hub::Hub, link::Links, metrics::Metrics, owner::OwnerHandle,
+    sessions::access::Accesses, task::Tasks, turns::Turns,
 };
 
 /// One running Core, always used as `Arc<Core>`.
@@ -21,6 +21,7 @@ pub struct Core {
     pub turns: Turns,
     /// What Sessions have open at their sandboxes beside Turns.
     pub accesses: Accesses,
+    pub metrics: Metrics,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }

@@ -72,7 +72,34 @@ pub struct NewAllocation {
     pub deployment_generation: Generation,
 }
 
+/// Unreleased allocations that look alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocationCount {
+    pub state: AllocationState,
+    pub compute_phase: ComputePhase,
+    pub diagnostic: Option<AllocationDiagnostic>,
+    pub count: u64,
+    /// When the first of them came into this state.
+    pub oldest: Time,
+}
+
 impl Read {
+    /// How many unreleased allocations there are of each state, phase and diagnostic.
+    pub async fn allocation_counts(&self) -> Result<Vec<AllocationCount>, StoreError> {
+        let sql = "SELECT state, compute_phase, diagnostic, COUNT(*) AS count, MIN(state_changed_at) AS oldest \
+             FROM allocations WHERE released_at IS NULL GROUP BY state, compute_phase, diagnostic";
+        let count = |row: &crate::row::Row| {
+            Ok(AllocationCount {
+                state: row.get("state")?,
+                compute_phase: row.get("compute_phase")?,
+                diagnostic: row.get("diagnostic")?,
+                count: row.get("count")?,
+                oldest: row.get("oldest")?,
+            })
+        };
+        self.rows(sql, vec![]).await?.iter().map(count).collect()
+    }
+
     pub async fn allocation(&self, id: AllocationId) -> Result<Option<AllocationRow>, StoreError> {
         self.one("WHERE id = $1", params![id]).await
     }

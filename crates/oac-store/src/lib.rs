@@ -60,7 +60,7 @@ mod tokens;
 mod turns;
 mod tx;
 
-pub use allocations::{AllocationRow, NewAllocation};
+pub use allocations::{AllocationCount, AllocationRow, NewAllocation};
 pub use audit::{AuditEntry, AuditRow};
 pub use checkpoints::CheckpointRow;
 pub use computes::ComputeRow;

@@ -69,6 +69,22 @@ pub struct NewInput {
 const UNFINISHED: &str = "state IN ('queued', 'waiting', 'running')";
 
 impl Read {
+    /// How many Turns there are in each state in which a Turn did not end yet.
+    pub async fn unfinished_turn_counts(&self) -> Result<Vec<(TurnState, u64)>, StoreError> {
+        let sql = "SELECT state, COUNT(*) AS count FROM turns WHERE state IN ('queued', 'waiting', 'running') GROUP BY state";
+        let rows = self.rows(sql, vec![]).await?;
+        let counted = rows.iter().map(|row| Ok((row.get("state")?, row.get("count")?)));
+        let counted: Vec<(TurnState, u64)> = counted.collect::<Result<_, StoreError>>()?;
+        let of = |state| {
+            counted
+                .iter()
+                .find(|(s, _)| *s == state)
+                .map_or(0, |(_, count)| *count)
+        };
+        let unfinished = [TurnState::Queued, TurnState::Waiting, TurnState::Running];
+        Ok(unfinished.map(|state| (state, of(state))).to_vec())
+    }
+
     pub async fn input(&self, id: InputId) -> Result<Option<InputRow>, StoreError> {
         self.one("WHERE id = $1", params![id]).await
     }

@@ -17,7 +17,7 @@ use oac_model::{CoreKeyId, NodeId, ProjectId, Secret};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::postgres::TestDatabase;
+use crate::{postgres::TestDatabase, scrape::Scrape};
 
 /// How a [`TestCore`] is started.
 #[derive(Debug, Default)]
@@ -139,6 +139,7 @@ impl TestCore {
         };
         let config = Config {
             listen: Vec::new(),
+            metrics_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
             public_url: public_url
                 .as_deref()
                 .map(|u| u.parse().unwrap_or_else(|e| panic!("{u}: {e}"))),
@@ -241,6 +242,22 @@ impl TestCore {
             .await
             .unwrap_or_else(|e| panic!("no restart: {e:?}"));
         self.running = Some(running);
+    }
+
+    /// Where it answers scrapes.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.running.as_ref().and_then(|running| running.metrics_address)
+    }
+
+    /// What it says to Prometheus.
+    ///
+    /// # Panics
+    /// When it was stopped.
+    pub async fn scrape(&self) -> Scrape {
+        match self.metrics_address() {
+            Some(address) => Scrape::of(address).await,
+            None => panic!("this Core answers no scrapes"),
+        }
     }
 
     /// A Project and a key of it.
@@ -418,7 +435,7 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
 }
 
 /// A client that follows no redirect, takes no proxy and believes the test authority alone.
-fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     // The first one in the process wins; all are the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()

@@ -20,6 +20,8 @@ pub mod private_engine;
 pub mod program;
 #[cfg(feature = "product")]
 pub mod runtime_image;
+#[cfg(feature = "core")]
+pub mod scrape;
 pub mod tls;
 #[cfg(feature = "product")]
 pub mod wait;

@@ -6,6 +6,7 @@ use crate::workspace::Metadata;
 const ORDER: &[&str] = &[
     "oac-model",
     "oac-proxy",
+    "oac-metrics",
     "oac-wire",
     "oac-peer",
     "oac-lifecycle",

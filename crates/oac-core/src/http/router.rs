@@ -19,7 +19,7 @@ use super::{
     auth::Credential,
     gate::{self, Rule},
 };
-use crate::{Core, hub, link, routes, sessions};
+use crate::{Core, hub, link, metrics, routes, sessions};
 
 /// What a route accepts as body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,14 @@ impl Route {
             body: Body::Stream,
             api: (schemas, described, any(handler)),
             any: Some(paths),
+        }
+    }
+
+    /// The paths as the router writes them.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self.any {
+            Some(paths) => paths.to_vec(),
+            None => vec![self.name().1],
         }
     }
 
@@ -170,5 +178,6 @@ pub fn router(core: &Arc<Core>) -> Router {
         .method_not_allowed_fallback(gate::no_method)
         .layer(middleware::from_fn_with_state(core.clone(), gate::owned))
         .layer(middleware::from_fn(gate::hide_details))
+        .layer(middleware::from_fn_with_state(core.clone(), metrics::count))
         .with_state(core.clone())
 }

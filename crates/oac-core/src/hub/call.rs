@@ -1,6 +1,9 @@
 //! Calling a node.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use oac_model::{ConnectionId, Generation, NodeId, ProviderKind, Reference, RequestId};
 use oac_peer::{
@@ -57,6 +60,14 @@ impl Hub {
     /// A mutation is refused unsent with less than 5 s of lease left (INV-C27). The caller has stored it as `sent` before,
     /// so `Unavailable` here is the one proof that it may store that nothing left.
     pub async fn call(&self, owner: &OwnerHandle, request: Request) -> CallOutcome {
+        let operation = request.arguments.operation();
+        let began = Instant::now();
+        let outcome = self.called(owner, request).await;
+        self.metrics.operated(operation, &outcome, began.elapsed());
+        outcome
+    }
+
+    async fn called(&self, owner: &OwnerHandle, request: Request) -> CallOutcome {
         let operation = request.arguments.operation();
         // Rejected before a node is looked up (P-072). A backend without declarations does nothing at all.
         if !oac_provider::declarations_of(request.provider)

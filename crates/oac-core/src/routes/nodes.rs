@@ -18,9 +18,10 @@ use oac_store::NodeRow;
 use serde::{Deserialize, Serialize};
 use utoipa_axum::routes;
 
+pub(crate) use self::view::Context;
 use self::{
     detail::{NodeDetail, Range},
-    view::{Context, Node},
+    view::Node,
 };
 use crate::{
     Core,

@@ -7,6 +7,7 @@ mod credentials;
 mod deployment;
 mod enrollment;
 mod golden;
+mod metrics;
 mod nodes;
 mod openapi;
 mod operating;

@@ -24,7 +24,7 @@ fn configure(folder: &Path, more: &str) -> (std::path::PathBuf, String) {
     let path = folder.join("config.toml");
     let database = folder.join("core.db");
     let text = format!(
-        "listen = [\"127.0.0.1:{port}\"]\npublic_url = \"http://core.test:{port}\"\n{more}\n\
+        "listen = [\"127.0.0.1:{port}\"]\nmetrics_listen = \"\"\npublic_url = \"http://core.test:{port}\"\n{more}\n\
          [database]\nurl = \"sqlite://{}\"\n",
         database.display()
     );

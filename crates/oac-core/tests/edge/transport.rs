@@ -171,7 +171,7 @@ async fn a_core_with_a_pair_that_is_of_no_use_does_not_start_and_says_which_file
     let files = Files::write(folder.path(), tls::FIRST).unwrap();
     let config = folder.path().join("config.toml");
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\n[tls]\ncertificate_file = {:?}\nkey_file = {:?}\n[database]\nurl = \"sqlite://{}\"\n",
+        "listen = [\"127.0.0.1:0\"]\nmetrics_listen = \"\"\n[tls]\ncertificate_file = {:?}\nkey_file = {:?}\n[database]\nurl = \"sqlite://{}\"\n",
         files.certificate,
         files.key,
         folder.path().join("core.db").display()
@@ -323,7 +323,7 @@ async fn the_program_takes_as_many_open_files_as_it_may() {
     let config = folder.path().join("config.toml");
     let database = folder.path().join("core.db");
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\n[database]\nurl = \"sqlite://{}\"\n",
+        "listen = [\"127.0.0.1:0\"]\nmetrics_listen = \"\"\n[database]\nurl = \"sqlite://{}\"\n",
         database.display()
     );
     std::fs::write(&config, text).unwrap();

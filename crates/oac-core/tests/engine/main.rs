@@ -14,6 +14,7 @@ mod kill;
 mod limits;
 mod loss;
 mod managing;
+mod metrics;
 mod node;
 mod operating;
 mod placement;

@@ -226,7 +226,7 @@ fn configure(folder: &std::path::Path, beside: &TestCore) -> (std::path::PathBuf
         .unwrap()
         .port();
     let mut text = format!(
-        "listen = [\"127.0.0.1:{port}\"]\npublic_url = \"{}\"\n[database]\nurl = \"{}\"\n",
+        "listen = [\"127.0.0.1:{port}\"]\nmetrics_listen = \"\"\npublic_url = \"{}\"\n[database]\nurl = \"{}\"\n",
         beside.public_url.as_deref().unwrap(),
         beside.database_url()
     );

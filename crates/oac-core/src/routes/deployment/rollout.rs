@@ -20,6 +20,26 @@ pub(crate) enum ReadinessState {
     Unknown,
 }
 
+impl ReadinessState {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ready,
+        Self::Preparing,
+        Self::Failed,
+        Self::UpdateRequired,
+        Self::Unknown,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Preparing => "preparing",
+            Self::Failed => "failed",
+            Self::UpdateRequired => "update_required",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One node against the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeReadiness {

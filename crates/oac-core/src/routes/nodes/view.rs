@@ -137,15 +137,15 @@ pub(super) enum DrainRetainedSchema {
 }
 
 /// What a node is judged against, from one snapshot.
-pub(super) struct Context {
+pub(crate) struct Context {
     target: Option<GenerationRow>,
     reports: HashMap<NodeId, Vec<GenerationStatusRow>>,
     epoch: OwnerEpoch,
-    pub(super) now: Time,
+    pub(crate) now: Time,
 }
 
 impl Context {
-    pub(super) async fn read(read: &Read) -> Result<Self, ApiError> {
+    pub(crate) async fn read(read: &Read) -> Result<Self, ApiError> {
         let owner = read.owner().await?;
         let target = match read.deployment().await?.target() {
             Some(target) => read.generation(target).await?,
@@ -166,10 +166,14 @@ impl Context {
         })
     }
 
-    pub(super) fn show(&self, row: NodeRow, counts: NodeCounts) -> Node {
+    pub(crate) fn readiness(&self, row: &NodeRow) -> NodeReadiness {
         let reports = self.reports.get(&row.id).map_or(&[][..], Vec::as_slice);
         let target = self.target.as_ref().map(|t| t.generation);
-        let readiness = NodeReadiness::of(&row, reports, target, self.epoch, self.now);
+        NodeReadiness::of(row, reports, target, self.epoch, self.now)
+    }
+
+    pub(super) fn show(&self, row: NodeRow, counts: NodeCounts) -> Node {
+        let readiness = self.readiness(&row);
         Node {
             recommended: self.recommended(&row, readiness.online),
             online: readiness.online,
