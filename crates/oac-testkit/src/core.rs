@@ -418,20 +418,21 @@ fn log() {
 /// # Panics
 /// When there is none.
 pub async fn send(request: reqwest::RequestBuilder) -> Answer {
-    let response = request
-        .send()
+    try_send(request)
         .await
-        .unwrap_or_else(|e| panic!("no answer: {e:?}"));
+        .unwrap_or_else(|e| panic!("no whole answer: {e:?}"))
+}
+
+/// The answer to a request that may get none.
+pub async fn try_send(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
+    let response = request.send().await?;
     let (status, headers) = (response.status(), response.headers().clone());
-    let text = response
-        .text()
-        .await
-        .unwrap_or_else(|e| panic!("no whole answer: {e:?}"));
-    Answer {
+    let text = response.text().await?;
+    Ok(Answer {
         status,
         headers,
         body: serde_json::from_str(&text).unwrap_or(Value::Null),
-    }
+    })
 }
 
 /// A client that follows no redirect, takes no proxy and believes the test authority alone.

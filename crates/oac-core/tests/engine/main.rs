@@ -6,6 +6,7 @@
 
 mod calls;
 mod create;
+mod crowd;
 mod discard;
 mod drain;
 mod frames;

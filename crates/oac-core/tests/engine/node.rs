@@ -152,9 +152,14 @@ impl Node {
 
     /// Connects again, waiting until Core has freed the identity, and serves.
     pub async fn connect(&mut self, core: &TestCore) {
+        self.connect_to(&core.url).await;
+    }
+
+    /// Likewise, to a Core at `url`.
+    pub async fn connect_to(&mut self, url: &str) {
         self.kill().await;
         let greeted = loop {
-            match greet(core, &self.enrolled, &self.health()).await {
+            match greet_at(url, &self.enrolled, &self.health()).await {
                 Ok(greeted) => break greeted,
                 Err(status) => {
                     assert!(
@@ -254,8 +259,8 @@ pub fn hello(enrolled: &EnrolledNode, health: &Health) -> Hello {
 }
 
 /// In the clear, or by TLS with a Core of the test authority.
-fn connector(core: &TestCore) -> Connector {
-    if core.url.starts_with("http:") {
+fn connector(core_url: &str) -> Connector {
+    if core_url.starts_with("http:") {
         return Connector::Plain;
     }
     let mut roots = RootCertStore::empty();
@@ -269,7 +274,11 @@ fn connector(core: &TestCore) -> Connector {
 
 /// Dials; the status when there is no upgrade.
 pub async fn dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket, StatusCode> {
-    match try_dial(core, enrolled).await {
+    dial_at(&core.url, enrolled).await
+}
+
+async fn dial_at(core_url: &str, enrolled: &EnrolledNode) -> Result<Socket, StatusCode> {
+    match try_dial_at(core_url, enrolled).await {
         Ok(socket) => Ok(socket),
         Err(Error::Http(response)) => Err(response.status()),
         Err(error) => panic!("no answer to a dial: {error}"),
@@ -278,9 +287,13 @@ pub async fn dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket, St
 
 /// Dials, whatever comes of it.
 pub async fn try_dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket, Error> {
+    try_dial_at(&core.url, enrolled).await
+}
+
+async fn try_dial_at(core_url: &str, enrolled: &EnrolledNode) -> Result<Socket, Error> {
     let url = format!(
         "{}/api/v1/sandbox-node/connect?node_id={}",
-        core.url.replacen("http", "ws", 1),
+        core_url.replacen("http", "ws", 1),
         enrolled.node_id
     );
     let mut request = url.into_client_request()?;
@@ -288,7 +301,7 @@ pub async fn try_dial(core: &TestCore, enrolled: &EnrolledNode) -> Result<Socket
     request
         .headers_mut()
         .insert("authorization", bearer.parse().unwrap());
-    let dialed = connect_async_tls_with_config(request, None, false, Some(connector(core)));
+    let dialed = connect_async_tls_with_config(request, None, false, Some(connector(core_url)));
     dialed.await.map(|(socket, _)| socket)
 }
 
@@ -312,7 +325,11 @@ pub async fn receive(socket: &mut Socket) -> Option<CoreFrame> {
 
 /// Dials and greets; the status when there is no upgrade.
 pub async fn greet(core: &TestCore, enrolled: &EnrolledNode, health: &Health) -> Result<Greeted, StatusCode> {
-    let mut socket = dial(core, enrolled).await?;
+    greet_at(&core.url, enrolled, health).await
+}
+
+async fn greet_at(core_url: &str, enrolled: &EnrolledNode, health: &Health) -> Result<Greeted, StatusCode> {
+    let mut socket = dial_at(core_url, enrolled).await?;
     send(&mut socket, &NodeFrame::Hello(Box::new(hello(enrolled, health)))).await;
     match receive(&mut socket).await {
         Some(CoreFrame::Welcome(welcome)) => Ok(Greeted { socket, welcome }),

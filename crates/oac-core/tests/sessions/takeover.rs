@@ -1,14 +1,12 @@
 //! Another Core takes over while a Turn runs (core.md section 3, sessions.md section 8). Its owner is the program
 //! itself, which can be stopped, killed and frozen; the Core in the test's process stands by.
 
-use std::time::Duration;
-
 use oac_link::service::OutputStreamName::{Stderr, Stdout};
 use oac_model::TurnId;
 use oac_store::Dispatch;
 use oac_testkit::{
     core::{Answer, CoreOptions, TestCore, send},
-    program::{Program, Tie, tied},
+    core_program::CoreProgram,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -25,48 +23,29 @@ use crate::{
     world::{Placed, World, id},
 };
 
-const LONG: Duration = Duration::from_secs(60);
 const EXE: &str = env!("CARGO_BIN_EXE_oac-core");
 
 /// The owner, and a standby: the world's Core.
 struct Pair {
     world: World,
-    owner: Program,
-    owner_url: String,
+    owner: CoreProgram,
     placed: Placed,
-    _folder: tempfile::TempDir,
 }
 
 impl Pair {
     async fn start() -> Self {
         let mut world = World::start_postgres().await;
         let placed = world.place().await;
-        let folder = tempfile::tempdir().unwrap();
-        let (config, owner_url) = configure(folder.path(), &world.core);
-        let mut command = tied(EXE.as_ref(), Tie::Bound);
-        command.arg("run").arg("--config").arg(config);
-        let mut owner = Program::start("oac-core", command, &folder.path().join("core.log")).unwrap();
-        world.core.stop().await;
-        let ready = async || {
-            let answer = reqwest::get(format!("{owner_url}/readyz")).await.ok()?;
-            answer.status().is_success().then_some(())
-        };
-        owner.until("the program owns", LONG, ready).await.unwrap();
+        let owner = CoreProgram::in_place_of(&mut world.core, EXE.as_ref()).await;
         world.core.start_again().await;
         assert!(world.core.core().owner.ownership().is_none());
-        Self {
-            world,
-            owner,
-            owner_url,
-            placed,
-            _folder: folder,
-        }
+        Self { world, owner, placed }
     }
 
     async fn ask_owner(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut request = client
-            .request(method, format!("{}{path}", self.owner_url))
+            .request(method, format!("{}{path}", self.owner.url))
             .bearer_auth(self.world.core.project_key.expose());
         if let Some(body) = body {
             request = request.json(&body);
@@ -83,7 +62,7 @@ impl Pair {
 
     /// A Turn that runs under the owner and has written a lot, of which the owner has stored something.
     async fn running(&self) -> (Connection, TurnId) {
-        let connection = self.placed.sandbox.connect(&self.owner_url).await;
+        let connection = self.placed.sandbox.connect(&self.owner.url).await;
         let turn = self.submit().await;
         self.placed.sandbox.started(0).await;
         self.placed.sandbox.write(turn, Stdout, &bytes(2_000_000));
@@ -175,7 +154,7 @@ const LONG_COMMAND: &str = "echo started >> starts; i=0; \
 #[tokio::test]
 async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_and_a_standby_takes_over() {
     let pair = Pair::start().await;
-    let address = Address::leading_to(&pair.owner_url).await;
+    let address = Address::leading_to(&pair.owner.url).await;
     let runtime = Runtime::dialing(&address.url, &pair.placed);
     let folder = tempfile::tempdir().unwrap();
     let body = json!({ "args": ["sh", "-c", LONG_COMMAND], "cwd": folder.path() });
@@ -187,7 +166,7 @@ async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_a
             (stored(&pair.world, turn).await > 0).then_some(())
         })
         .await;
-    pair.owner.kill().await;
+    pair.owner.program.kill().await;
     // Whatever the runtime reaches in between answers 503 before the upgrade.
     address.leads_to.send_replace(pair.world.core.url.clone());
     pair.world.core.core().owner.owned().await;
@@ -216,35 +195,6 @@ async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_a
     let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
     assert_eq!(starts, "started\n");
     runtime.kill().await;
-}
-
-fn configure(folder: &std::path::Path, beside: &TestCore) -> (std::path::PathBuf, String) {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let mut text = format!(
-        "listen = [\"127.0.0.1:{port}\"]\nmetrics_listen = \"\"\npublic_url = \"{}\"\n[database]\nurl = \"{}\"\n",
-        beside.public_url.as_deref().unwrap(),
-        beside.database_url()
-    );
-    if let Some(password) = beside.database_password() {
-        let file = folder.join("password");
-        let mut options = std::fs::OpenOptions::new();
-        let mut created = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&file)
-            .unwrap();
-        std::io::Write::write_all(&mut created, password.expose().as_bytes()).unwrap();
-        text += &format!("password_file = \"{}\"\n", file.display());
-    }
-    let path = folder.join("config.toml");
-    std::fs::write(&path, text).unwrap();
-    (path, format!("http://127.0.0.1:{port}"))
 }
 
 fn bytes(length: usize) -> Vec<u8> {
@@ -280,7 +230,7 @@ async fn pg_a_standby_answers_a_sandbox_503_before_the_upgrade() {
 async fn pg_a_standby_goes_on_with_a_turn_whose_owner_was_stopped() {
     let pair = Pair::start().await;
     let (connection, turn) = pair.running().await;
-    assert_eq!(pair.owner.stop().await, Some(0));
+    assert_eq!(pair.owner.program.stop().await, Some(0));
     connection.ended().await;
     pair.placed.sandbox.write(turn, Stdout, b"while nobody owned");
     pair.world.core.core().owner.owned().await;
@@ -292,7 +242,7 @@ async fn pg_a_standby_goes_on_with_a_turn_whose_owner_was_stopped() {
 async fn pg_a_standby_goes_on_with_a_turn_whose_owner_was_killed() {
     let pair = Pair::start().await;
     let (connection, turn) = pair.running().await;
-    pair.owner.kill().await;
+    pair.owner.program.kill().await;
     connection.ended().await;
     pair.placed.sandbox.write(turn, Stdout, b"while nobody owned");
     pair.world.core.core().owner.owned().await;
@@ -303,12 +253,12 @@ async fn pg_a_standby_goes_on_with_a_turn_whose_owner_was_killed() {
 #[tokio::test]
 async fn pg_a_standby_starts_no_turn_again_whose_start_the_killed_owner_never_heard_of() {
     let pair = Pair::start().await;
-    let connection = pair.placed.sandbox.connect(&pair.owner_url).await;
+    let connection = pair.placed.sandbox.connect(&pair.owner.url).await;
     pair.placed.sandbox.lose_put_answers(true);
     let turn = pair.submit().await;
     pair.placed.sandbox.started(0).await;
     connection.ended().await;
-    pair.owner.kill().await;
+    pair.owner.program.kill().await;
     pair.placed.sandbox.lose_put_answers(false);
     pair.world.core.core().owner.owned().await;
     ends(&pair.world, &pair.placed, turn).await;
@@ -318,7 +268,7 @@ async fn pg_a_standby_starts_no_turn_again_whose_start_the_killed_owner_never_he
 #[tokio::test]
 async fn pg_a_standby_sends_a_turn_that_the_killed_owner_sent_and_the_sandbox_never_started() {
     let pair = Pair::start().await;
-    let connection = pair.placed.sandbox.connect(&pair.owner_url).await;
+    let connection = pair.placed.sandbox.connect(&pair.owner.url).await;
     pair.placed.sandbox.hold_puts(true);
     let turn = pair.submit().await;
     pair.world
@@ -327,7 +277,7 @@ async fn pg_a_standby_sends_a_turn_that_the_killed_owner_sent_and_the_sandbox_ne
             (row?.dispatch == Dispatch::Sent).then_some(())
         })
         .await;
-    pair.owner.kill().await;
+    pair.owner.program.kill().await;
     connection.ended().await;
     pair.placed.sandbox.hold_puts(false);
     assert_eq!(pair.placed.sandbox.starts(), []);
@@ -342,7 +292,7 @@ async fn pg_a_standby_sends_a_turn_that_the_killed_owner_sent_and_the_sandbox_ne
 async fn pg_an_owner_frozen_past_its_lease_stores_nothing_more_when_it_moves_again() {
     let pair = Pair::start().await;
     let (connection, turn) = pair.running().await;
-    pair.owner.freeze();
+    pair.owner.program.freeze();
     // Output and a request are under way to the frozen owner.
     pair.placed.sandbox.write(turn, Stdout, &bytes(300_000));
     let path = format!("/v1/sessions/{}/inputs", pair.placed.session);
@@ -351,7 +301,7 @@ async fn pg_an_owner_frozen_past_its_lease_stores_nothing_more_when_it_moves_aga
         pair.world.core.core().owner.owned().await;
         let second = pair.placed.sandbox.connect(&pair.world.core.url).await;
         pair.world.until_linked(&pair.placed).await;
-        pair.owner.thaw();
+        pair.owner.program.thaw();
         second
     };
     let (late, second) = tokio::join!(late, taken);
