@@ -148,11 +148,10 @@ impl Hub {
 
 /// The hub's routes.
 pub fn routes() -> Vec<Route> {
-    vec![Route::new(
-        Credential::Node,
-        Body::None,
-        routes!(connect::connect),
-    )]
+    vec![
+        // Browsers do not speak the protocol; a node is connected once.
+        Route::new(Credential::Node, Body::None, routes!(connect::connect)).refuses(&[403, 409]),
+    ]
 }
 
 /// Starts the hub's workers: none; each connection is a task of its own.

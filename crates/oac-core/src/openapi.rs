@@ -26,12 +26,12 @@ pub fn document() -> OpenApi {
     ];
     let mut paths = Paths::new();
     for route in router::table() {
-        let credential = route.credential;
+        let (credential, refusals) = (route.credential, route.refusals());
         let (route_schemas, route_paths, _) = route.api;
         schemas.extend(route_schemas);
         for (path, mut item) in route_paths.paths {
             for (_, operation) in router::operations(&mut item) {
-                describe(operation, credential);
+                describe(operation, credential, &refusals);
             }
             match paths.paths.get_mut(&path) {
                 Some(present) => present.merge_operations(item),
@@ -44,6 +44,16 @@ pub fn document() -> OpenApi {
     for (name, schema) in schemas {
         components.schemas.insert(name, schema);
     }
+    let refusal = ResponseBuilder::new()
+        .description("Refused; see error.code")
+        .content(
+            "application/json",
+            ContentBuilder::new()
+                .schema(Some(Ref::from_schema_name(Envelope::name())))
+                .build(),
+        )
+        .build();
+    components.responses.insert(REFUSAL.to_owned(), RefOr::T(refusal));
     for class in CLASSES {
         let mut scheme = Http::new(HttpAuthScheme::Bearer);
         scheme.description = Some(explain(class).to_owned());
@@ -55,6 +65,9 @@ pub fn document() -> OpenApi {
         .components(Some(components))
         .build()
 }
+
+/// The answer of every refusal, whatever its status.
+const REFUSAL: &str = "Refusal";
 
 const CLASSES: [Credential; 5] = [
     Credential::CoreKey,
@@ -76,7 +89,7 @@ fn explain(class: Credential) -> &'static str {
 }
 
 /// What the table knows of an operation and its handler does not repeat: credential and refusals.
-fn describe(operation: &mut Operation, credential: Credential) {
+fn describe(operation: &mut Operation, credential: Credential, refusals: &[u16]) {
     let named = |class: Credential| SecurityRequirement::new(class.as_str(), Vec::<String>::new());
     operation.security = match credential {
         Credential::Open => None,
@@ -85,18 +98,12 @@ fn describe(operation: &mut Operation, credential: Credential) {
         }
         class => Some(vec![named(class)]),
     };
-    let refusal = ResponseBuilder::new()
-        .description("Refused; see error.code")
-        .content(
-            "application/json",
-            ContentBuilder::new()
-                .schema(Some(Ref::from_schema_name(Envelope::name())))
-                .build(),
-        )
-        .build();
-    operation
-        .responses
-        .responses
-        .entry("default".to_owned())
-        .or_insert(RefOr::T(refusal));
+    let mut statuses: Vec<String> = refusals.iter().map(u16::to_string).collect();
+    if statuses.is_empty() {
+        statuses.push("default".to_owned());
+    }
+    for status in statuses {
+        let described = operation.responses.responses.entry(status);
+        described.or_insert_with(|| RefOr::Ref(Ref::from_response_name(REFUSAL)));
+    }
 }

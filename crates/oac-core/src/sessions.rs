@@ -37,7 +37,7 @@ pub fn routes() -> Vec<Route> {
         limit: JSON_BODY_BYTES,
     };
     vec![
-        Route::new(ProjectKey, json, routes!(create::create_session)),
+        Route::new(ProjectKey, json, routes!(create::create_session)).refuses(&[409]),
         Route::new(ProjectKey, Body::None, routes!(read::list_sessions)),
         Route::new(ProjectKey, Body::None, routes!(read::show_session)),
         Route::new(ProjectKey, Body::None, routes!(archive::delete_session)),
@@ -47,16 +47,18 @@ pub fn routes() -> Vec<Route> {
                 limit: limits::INPUT_BODY_BYTES,
             },
             routes!(inputs::submit_input),
-        ),
+        )
+        .refuses(&[409, 429]),
         Route::new(ProjectKey, Body::None, routes!(turns::list_turns)),
         Route::new(ProjectKey, Body::None, routes!(turns::show_turn)),
         Route::new(ProjectKey, json, routes!(turns::cancel_turn)),
-        Route::new(ProjectKey, Body::None, routes!(output::follow_output)),
-        Route::new(ProjectKey, Body::None, routes!(events::follow_events)),
-        Route::new(ProjectKey, Body::None, routes!(files::read_file)),
-        Route::new(ProjectKey, Body::Stream, routes!(files::write_file)),
-        Route::new(ProjectKey, Body::None, routes!(files::delete_file)),
-        Route::new(ProjectKey, Body::None, routes!(files::list_files)),
+        Route::new(ProjectKey, Body::None, routes!(output::follow_output)).refuses(&[429]),
+        Route::new(ProjectKey, Body::None, routes!(events::follow_events)).refuses(&[429]),
+        Route::new(ProjectKey, Body::None, routes!(files::read_file)).refuses(&[403, 409, 416, 429, 502]),
+        Route::new(ProjectKey, Body::Stream, routes!(files::write_file))
+            .refuses(&[403, 408, 409, 411, 412, 413, 429, 502, 507]),
+        Route::new(ProjectKey, Body::None, routes!(files::delete_file)).refuses(&[403, 409, 429, 502]),
+        Route::new(ProjectKey, Body::None, routes!(files::list_files)).refuses(&[403, 409, 429, 502]),
         Route::any(
             ProjectKey,
             &ports::PATHS,
@@ -64,6 +66,6 @@ pub fn routes() -> Vec<Route> {
             ports::forward_port,
         ),
         Route::new(CoreKey, Body::None, routes!(archive::show_archive)),
-        Route::new(CoreKey, json, routes!(archive::archive_session)),
+        Route::new(CoreKey, json, routes!(archive::archive_session)).refuses(&[409]),
     ]
 }

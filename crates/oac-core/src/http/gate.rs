@@ -39,7 +39,7 @@ pub(crate) struct BufferedBody(pub(crate) Bytes);
 const API_PREFIXES: [&str; 3] = ["/api/v1", "/core/v1", "/v1"];
 
 /// Is `path` below one of the prefixes that only the owner answers?
-fn is_api(path: &str) -> bool {
+pub(crate) fn is_api(path: &str) -> bool {
     API_PREFIXES.iter().any(|prefix| {
         path.strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

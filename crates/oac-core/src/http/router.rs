@@ -39,6 +39,8 @@ pub struct Route {
     pub(crate) api: UtoipaMethodRouter<Arc<Core>>,
     /// Where any method is answered, as the router writes paths.
     any: Option<&'static [&'static str]>,
+    /// Statuses of the route's own refusals, beside those of the checks before its handler.
+    refusals: &'static [u16],
 }
 
 /// Stands for every method in a route's name.
@@ -52,7 +54,42 @@ impl Route {
             body,
             api,
             any: None,
+            refusals: &[],
         }
+    }
+
+    /// Says with which statuses the handler refuses, beside 400 and what [`Self::refusals`] gives by itself.
+    pub fn refuses(mut self, statuses: &'static [u16]) -> Self {
+        self.refusals = statuses;
+        self
+    }
+
+    /// Every status of a refusal of this route: the one place that the API's description takes them from. 500 is in no
+    /// list: it is a defect. A route that passes somebody else's answers on may say anything, and lists none.
+    pub fn refusals(&self) -> Vec<u16> {
+        if self.any.is_some() {
+            return Vec::new();
+        }
+        let (_, path) = self.name();
+        let mut statuses = vec![400];
+        if !matches!(self.credential, Credential::Open | Credential::Link) {
+            statuses.push(401);
+        }
+        if path.contains('{') {
+            statuses.push(404);
+        }
+        match self.body {
+            Body::None => statuses.push(413),
+            Body::Json { .. } => statuses.extend([413, 415]),
+            Body::Stream => {}
+        }
+        if gate::is_api(path) {
+            statuses.push(503);
+        }
+        statuses.extend(self.refusals);
+        statuses.sort_unstable();
+        statuses.dedup();
+        statuses
     }
 
     /// Every method, known or not, on every one of `paths`, answered by `handler` and described as `api` describes it,
@@ -80,6 +117,7 @@ impl Route {
             body: Body::Stream,
             api: (schemas, described, any(handler)),
             any: Some(paths),
+            refusals: &[],
         }
     }
 

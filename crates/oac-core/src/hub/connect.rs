@@ -33,11 +33,6 @@ use crate::{Core, http::ApiError, task::Kind};
     params(("node_id" = String, Query, description = "The node's id")),
     responses(
         (status = 101, description = "The node protocol follows"),
-        (status = 400, description = "Not a WebSocket upgrade"),
-        (status = 401, description = "Not this node's credential"),
-        (status = 403, description = "Sent by a browser"),
-        (status = 409, description = "The node is connected already"),
-        (status = 503, description = "Standing by, or the credential cannot be checked now"),
     )
 )]
 pub(super) async fn connect(State(core): State<Arc<Core>>, request: Request) -> Result<Response, ApiError> {

@@ -38,7 +38,7 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(list_allocations)),
         Route::new(Credential::CoreKey, Body::None, routes!(list_node_allocations)),
-        Route::new(Credential::CoreKey, json, routes!(discard_allocation)),
+        Route::new(Credential::CoreKey, json, routes!(discard_allocation)).refuses(&[409]),
     ]
 }
 

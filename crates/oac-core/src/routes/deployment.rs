@@ -34,8 +34,8 @@ pub(crate) fn routes() -> Vec<Route> {
     };
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(get_deployment)),
-        Route::new(Credential::CoreKey, json, routes!(create_deployment)),
-        Route::new(Credential::CoreKey, json, routes!(update_deployment)),
+        Route::new(Credential::CoreKey, json, routes!(create_deployment)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(update_deployment)).refuses(&[409]),
     ]
 }
 
@@ -53,7 +53,7 @@ struct DeploymentSelection {
     runtime: Option<RuntimeRelease>,
     #[schema(nullable = false, value_type = Option<WorkspaceSchema>)]
     workspace: Option<Workspace>,
-    #[schema(nullable = false, value_type = Object)]
+    #[schema(nullable = false, value_type = Option<Object>)]
     configuration: Option<Map<String, Value>>,
     #[schema(nullable = false, value_type = Option<String>)]
     credential: Option<Secret>,

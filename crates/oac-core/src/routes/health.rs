@@ -18,7 +18,7 @@ use crate::{
 pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Credential::Open, Body::None, routes!(healthz)),
-        Route::new(Credential::Open, Body::None, routes!(readyz)),
+        Route::new(Credential::Open, Body::None, routes!(readyz)).refuses(&[503]),
         Route::new(Credential::Open, Body::None, routes!(openapi_json)),
     ]
 }

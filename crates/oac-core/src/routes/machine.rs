@@ -20,16 +20,19 @@ pub(crate) fn routes() -> Vec<Route> {
             Credential::EnrollmentToken,
             json,
             utoipa_axum::routes!(enroll::enroll_node),
-        ),
+        )
+        .refuses(&[409]),
         Route::new(
             Credential::EnrollmentTokenOrNode,
             Body::None,
             utoipa_axum::routes!(configuration::get_node_configuration),
-        ),
+        )
+        .refuses(&[409]),
         Route::new(
             Credential::Node,
             Body::None,
             utoipa_axum::routes!(identity::get_node_identity),
-        ),
+        )
+        .refuses(&[409]),
     ]
 }

@@ -42,13 +42,13 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(list_nodes)),
         Route::new(Credential::CoreKey, Body::None, routes!(get_node)),
-        Route::new(Credential::CoreKey, json, routes!(edit::edit_node)),
-        Route::new(Credential::CoreKey, json, routes!(edit::put_node_labels)),
-        Route::new(Credential::CoreKey, json, routes!(edit::cordon_node)),
-        Route::new(Credential::CoreKey, json, routes!(edit::uncordon_node)),
-        Route::new(Credential::CoreKey, Body::None, routes!(edit::remove_node)),
-        Route::new(Credential::CoreKey, json, routes!(drain::drain_node)),
-        Route::new(Credential::CoreKey, Body::None, routes!(drain::cancel_drain)),
+        Route::new(Credential::CoreKey, json, routes!(edit::edit_node)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(edit::put_node_labels)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(edit::cordon_node)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(edit::uncordon_node)).refuses(&[409]),
+        Route::new(Credential::CoreKey, Body::None, routes!(edit::remove_node)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(drain::drain_node)).refuses(&[409]),
+        Route::new(Credential::CoreKey, Body::None, routes!(drain::cancel_drain)).refuses(&[409]),
     ]
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Credential::CoreKey, Body::None, routes!(list_projects)),
         Route::new(Credential::CoreKey, json, routes!(create_project)),
-        Route::new(Credential::CoreKey, Body::None, routes!(delete_project)),
+        Route::new(Credential::CoreKey, Body::None, routes!(delete_project)).refuses(&[409]),
     ]
 }
 

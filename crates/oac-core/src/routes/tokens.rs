@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Vec<Route> {
         limit: limits::JSON_BODY_BYTES,
     };
     vec![
-        Route::new(Credential::CoreKey, json, routes!(create_enrollment_token)),
+        Route::new(Credential::CoreKey, json, routes!(create_enrollment_token)).refuses(&[409]),
         Route::new(Credential::CoreKey, Body::None, routes!(revoke_enrollment_token)),
     ]
 }

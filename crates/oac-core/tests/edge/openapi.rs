@@ -42,16 +42,24 @@ async fn the_served_document_is_3_1_names_every_route_and_needs_no_credential() 
         for method in methods {
             let operation = &document["paths"][path][method.to_lowercase()];
             assert!(operation.is_object(), "{method} {path}");
-            let refusal = &operation["responses"]["default"]["content"]["application/json"]["schema"];
-            assert_eq!(
-                refusal["$ref"], "#/components/schemas/ErrorEnvelope",
-                "{method} {path}"
-            );
+            let mut refusals: Vec<String> = route.refusals().iter().map(u16::to_string).collect();
+            if refusals.is_empty() {
+                refusals.push("default".to_owned());
+            }
+            for status in refusals {
+                let refusal = &operation["responses"][&status];
+                assert_eq!(
+                    refusal["$ref"], "#/components/responses/Refusal",
+                    "{method} {path} {status}"
+                );
+            }
             let open = operation.get("security").is_none();
             assert_eq!(open, route.credential.as_str() == "open", "{method} {path}");
             names.push(operation["operationId"].as_str().unwrap().to_owned());
         }
     }
+    let refusal = &document["components"]["responses"]["Refusal"]["content"]["application/json"]["schema"];
+    assert_eq!(refusal["$ref"], "#/components/schemas/ErrorEnvelope");
     let count = names.len();
     names.sort();
     names.dedup();

@@ -1,10 +1,12 @@
 //! The order of checks and the envelope (core.md section 4).
 
-use oac_testkit::core::{TestCore, send};
-use reqwest::Method;
+use oac_core::http::router::{self, Body};
+use oac_model::Secret;
+use oac_testkit::core::{CoreOptions, EnrolledNode, TestCore, send};
+use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 
-use crate::golden::NOBODY;
+use crate::golden::{self, GoldenRoute, NOBODY};
 
 #[tokio::test]
 async fn checks_come_in_the_documented_order() {
@@ -90,4 +92,193 @@ async fn details_are_shown_to_operators_alone() {
         .await;
     assert_eq!((answer.status.as_u16(), answer.code()), (400, "invalid_name"));
     assert!(answer.body["error"].get("details").is_none());
+}
+
+/// What a request can have wrong before its route's own checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    Method,
+    Credential,
+    Size,
+    Media,
+    Shape,
+    Query,
+    Target,
+}
+
+impl Wrong {
+    fn status(self) -> u16 {
+        match self {
+            Self::Method => 405,
+            Self::Credential => 401,
+            Self::Size => 413,
+            Self::Media => 415,
+            Self::Shape | Self::Query => 400,
+            Self::Target => 404,
+        }
+    }
+}
+
+/// What `route` can have wrong, in the order in which it must be noticed.
+fn order(route: &GoldenRoute, body: Body) -> Vec<Wrong> {
+    use Wrong::{Credential, Media, Method, Query, Shape, Size, Target};
+    let mut order = match body {
+        Body::Json { .. } => vec![Size, Media, Shape, Query],
+        Body::None => vec![Size, Shape, Query],
+        // Somebody else's are body, query and method of what goes to a port.
+        Body::Stream if route.method == router::ANY => vec![],
+        Body::Stream => vec![Query],
+    };
+    match route.credential.as_str() {
+        "open" => {}
+        "enrollment_token" => order.push(Credential),
+        // Without an upgrade there is no connection to show a credential on.
+        "link" => return vec![Method, Size, Shape],
+        // Its query belongs to the credential (protocol.md section 4).
+        "node" if route.path.ends_with("/connect") => return vec![Method, Credential, Size, Shape],
+        _ => order.insert(0, Credential),
+    }
+    if route.method != router::ANY {
+        order.insert(0, Method);
+    }
+    if route.path.contains('{') {
+        order.push(Target);
+    }
+    order
+}
+
+/// The route's request with all of `wrong` in it, and nothing else but a target that is not there.
+fn request(
+    core: &TestCore,
+    (route, body): (&GoldenRoute, Body),
+    (token, node): (&Secret, &EnrolledNode),
+    wrong: &[Wrong],
+) -> RequestBuilder {
+    let is = |what| wrong.contains(&what);
+    let node_id = node.node_id.to_string();
+    let method = match route.method.as_str() {
+        _ if is(Wrong::Method) => "PURGE",
+        router::ANY => "POST",
+        method => method,
+    };
+    let mut target = route.target(&node_id);
+    if is(Wrong::Query) {
+        target.push_str(if target.contains('?') { "&" } else { "?" });
+        target.push_str("zzz=1");
+    }
+    let mut request = core.request(method.parse().unwrap(), &target);
+    let credential = match route.credential.as_str() {
+        _ if is(Wrong::Credential) => None,
+        "core_key" => Some(&core.core_key),
+        "project_key" => Some(&core.project_key),
+        "node" => Some(&node.credential),
+        "enrollment_token" | "enrollment_token_or_node" => Some(token),
+        _ => None,
+    };
+    if let Some(credential) = credential {
+        request = request.bearer_auth(credential.expose());
+    }
+    match body {
+        Body::Json { limit } => {
+            let text = match golden::bodies().remove(&route.name()) {
+                _ if is(Wrong::Size) => "x".repeat(limit + 1),
+                Some(golden) if !is(Wrong::Shape) => golden.body.to_string(),
+                _ => "{\"zzz\":1}".to_owned(),
+            };
+            let media = if is(Wrong::Media) {
+                "text/plain"
+            } else {
+                "application/json"
+            };
+            request.header("content-type", media).body(text)
+        }
+        Body::None if is(Wrong::Size) => request.body("x".repeat(20_000)),
+        Body::None if is(Wrong::Shape) => request.body("x"),
+        Body::None => request,
+        Body::Stream => request.body("x"),
+    }
+}
+
+/// Every route with the body it takes.
+fn routes() -> Vec<(GoldenRoute, Body)> {
+    let table = router::table();
+    let body = |route: &GoldenRoute| {
+        let found = table.iter().find(|known| {
+            let (method, path) = known.name();
+            (method, path) == (route.method.as_str(), route.path.as_str())
+        });
+        found.unwrap().body
+    };
+    golden::routes()
+        .into_iter()
+        .map(|route| {
+            let body = body(&route);
+            (route, body)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn on_every_route_what_is_wrong_is_noticed_in_the_documented_order_one_after_the_other() {
+    let core = TestCore::start().await;
+    core.deploy(2, 2048).await;
+    let (token, node) = (
+        core.enrollment_token(&json!({})).await,
+        core.enroll(&json!({})).await,
+    );
+    for (route, body) in routes() {
+        let order = order(&route, body);
+        for noticed in 0..order.len() {
+            let asked = request(&core, (&route, body), (&token, &node), &order[noticed..]);
+            let answer = send(asked).await;
+            let said = format!("{} with {:?}: {}", route.name(), &order[noticed..], answer.body);
+            assert_eq!(answer.status.as_u16(), order[noticed].status(), "{said}");
+            if order[noticed] == Wrong::Query {
+                assert_eq!(answer.body["error"]["param"], "zzz", "{said}");
+            }
+            if order[noticed] == Wrong::Method {
+                let allowed = answer.headers["allow"].to_str().unwrap();
+                assert!(allowed.contains(&route.method), "{said}: {allowed}");
+            }
+        }
+        // With nothing wrong none of these is what the route says.
+        let answer = send(request(&core, (&route, body), (&token, &node), &[])).await;
+        let status = answer.status.as_u16();
+        let said = format!("{}: {status} {}", route.name(), answer.body);
+        assert!(![401, 405, 413, 415].contains(&status), "{said}");
+        assert!(answer.body["error"]["param"] != "zzz", "{said}");
+    }
+}
+
+// inv: INV-C3
+#[tokio::test]
+async fn pg_a_standby_notices_nothing_of_what_is_wrong_but_that_it_stands_by() {
+    let owner = TestCore::start_postgres().await;
+    owner.deploy(2, 2048).await;
+    let (token, node) = (
+        owner.enrollment_token(&json!({})).await,
+        owner.enroll(&json!({})).await,
+    );
+    let options = CoreOptions {
+        standby: true,
+        ..CoreOptions::default()
+    };
+    let standby = owner.beside(options).await;
+    for (route, body) in routes() {
+        if route.credential == "open" {
+            continue;
+        }
+        let order = order(&route, body);
+        for noticed in 0..order.len() {
+            let asked = request(&standby, (&route, body), (&token, &node), &order[noticed..]);
+            let answer = send(asked).await;
+            let said = format!("{} with {:?}: {}", route.name(), &order[noticed..], answer.body);
+            assert_eq!(
+                (answer.status.as_u16(), answer.code()),
+                (503, "core_standby"),
+                "{said}"
+            );
+            assert_eq!(answer.headers["retry-after"], "2", "{said}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod api;
 mod chaos;
+mod conformance;
 mod database;
 mod files;
 mod link;

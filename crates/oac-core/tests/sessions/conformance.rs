@@ -1,0 +1,122 @@
+//! Requests that are made up from Core's own description, right ones and wrong ones, to every route of a Core with a
+//! node and a sandbox: every status is one that the description names for the route, every answer is of the described
+//! type and shape, and what does not fit the description is never done. A failure names its seed; `OAC_SEED` runs one
+//! again.
+
+mod requests;
+mod schema;
+
+use std::collections::BTreeMap;
+
+use oac_testkit::core::TestCore;
+use reqwest::{Method, header::CONTENT_TYPE};
+use serde_json::Value;
+
+use self::{
+    requests::{Asked, Known, Operation},
+    schema::Schemas,
+};
+use crate::world::World;
+
+const SEEDS: u64 = 1;
+/// Requests to each operation under one seed.
+const ROUNDS: usize = 30;
+
+async fn under(seed: u64, core: TestCore) {
+    let world = World::on(core, 4).await;
+    let placed = world.place().await;
+    let _connection = placed.sandbox.connect(&world.core.url).await;
+    world.until_linked(&placed).await;
+    let document = world
+        .core
+        .call(Method::GET, "/openapi.json", None, None)
+        .await
+        .expect(200);
+    let schemas = Schemas(&document);
+    let operations = Operation::all(&document);
+    let mut random = oac_peer::Random::new(seed);
+    let mut known = Known::of(&world, &placed).await;
+    // All that is wrong, each with its first occasion.
+    let mut complaints = BTreeMap::new();
+    for round in 0..ROUNDS {
+        for operation in &operations {
+            let asked = Asked::make_up(operation, &schemas, &known, &mut random);
+            let answer = asked.send(&world.core).await;
+            let (status, media, body) = read(answer).await;
+            if let Some(wrong) = wrong(operation, &schemas, asked.fits, (status, &media, &body)) {
+                let said = format!("OAC_SEED={seed}, round {round}: {asked:?}\n{status} {media} {body}");
+                complaints
+                    .entry(format!("{}: {wrong}", operation.name()))
+                    .or_insert(said);
+            }
+            known.learn(operation, &asked, status, &body);
+        }
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// What the description does not say of an answer.
+fn wrong(
+    operation: &Operation<'_>,
+    schemas: &Schemas<'_>,
+    fits: bool,
+    (status, media, body): (u16, &str, &Value),
+) -> Option<String> {
+    if !fits && status < 400 {
+        return Some(format!("{status} to what does not fit the description"));
+    }
+    let Some(described) = operation.response(status) else {
+        return Some(format!("{status} is not described"));
+    };
+    // The head alone.
+    if operation.method == Method::HEAD {
+        return None;
+    }
+    let Some(content) = described.as_object().filter(|content| !content.is_empty()) else {
+        return (!body.is_null()).then(|| format!("{status} with a body that is not described"));
+    };
+    let Some(content) = content.get(media) else {
+        return Some(format!("{status} of type {media:?} is not described"));
+    };
+    if media != "application/json" {
+        return None;
+    }
+    let misfit = schemas.misfit(&content["schema"], body)?;
+    Some(format!("{status} with a body that{misfit}"))
+}
+
+/// Status, media type, and the document if there is one. An event stream is not read: it may never end.
+async fn read(answer: reqwest::Response) -> (u16, String, Value) {
+    let status = answer.status().as_u16();
+    let media = answer.headers().get(CONTENT_TYPE);
+    let media = media.map_or("", |media| media.to_str().unwrap()).to_owned();
+    if media == "text/event-stream" {
+        return (status, media, Value::Null);
+    }
+    let bytes = answer.bytes().await.unwrap();
+    let body = match serde_json::from_slice(&bytes) {
+        Ok(body) => body,
+        Err(_) if bytes.is_empty() => Value::Null,
+        Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
+    };
+    (status, media, body)
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let named = std::env::var("OAC_SEED").ok().and_then(|text| text.parse().ok());
+    named.map_or(1..SEEDS + 1, |seed: u64| seed..seed + 1)
+}
+
+#[tokio::test]
+async fn every_answer_to_made_up_requests_is_one_that_the_description_names() {
+    for seed in seeds() {
+        under(seed, TestCore::start().await).await;
+    }
+}
+
+#[tokio::test]
+async fn pg_every_answer_to_made_up_requests_is_one_that_the_description_names() {
+    for seed in seeds() {
+        under(seed, TestCore::start_postgres().await).await;
+    }
+}
