@@ -19,6 +19,15 @@ pub const LOSS_GAP: Millis = 5_000;
 pub const CLEANUP_BACKOFF_FIRST: Millis = 5_000;
 /// ... up to this.
 pub const CLEANUP_BACKOFF_LAST: Millis = 10 * 60_000;
+/// A wake that lasts so long, counted in online time of one owner, has failed; and so long nothing is restored again after
+/// the last of [`RESTORE_ATTEMPTS`].
+pub const WAKE_FAILED: Millis = 10 * 60_000;
+/// After so many failed restores only a new input brings another attempt.
+pub const RESTORE_ATTEMPTS: u32 = 3;
+/// A restore that found no node is tried again after this.
+pub const RESTORE_RETRY: Millis = 2_000;
+/// A sandbox that was woken and has not linked within this is looked at again.
+pub const WAKE_LINK: Millis = 30_000;
 /// A mutation that could not be sent is tried again after this.
 pub const UNSENT_RETRY: Millis = 1_000;
 /// After so many sandboxes in a row that never came to be, the Session fails.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use oac_model::{Generation, NodeId, Time};
+use oac_model::{Digest, Generation, NodeId, StoreId, Time};
 
 use crate::limits::{LABEL_BYTES, LABEL_PAIRS};
 
@@ -95,6 +95,10 @@ pub struct Node {
     pub max_active: u32,
     pub max_retained: u32,
     pub target_status: Option<TargetStatus>,
+    /// The store where it keeps checkpoints, as last reported.
+    pub checkpoint_store: Option<StoreId>,
+    /// Kernel and CPU that its checkpoints depend on, as last reported.
+    pub execution_class: Option<Digest>,
 }
 
 /// Where the sandbox goes, or why nowhere.
@@ -116,7 +120,7 @@ pub enum Answer {
 
 impl Node {
     /// Nothing an operator set or the public address forbids a placement here.
-    fn admits(&self, request: &Request, public_url: &str) -> bool {
+    pub(crate) fn admits(&self, request: &Request, public_url: &str) -> bool {
         self.core_url == public_url
             && !self.cordoned
             && !self.draining

@@ -47,6 +47,8 @@ fn node(n: u8) -> Node {
         max_active: 2,
         max_retained: 2,
         target_status: Some(TargetStatus::Ready),
+        checkpoint_store: None,
+        execution_class: None,
     }
 }
 

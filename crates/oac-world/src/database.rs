@@ -202,6 +202,8 @@ impl Database {
                 Reported::Preparing => TargetStatus::Preparing,
                 Reported::Failed => TargetStatus::Failed,
             }),
+            checkpoint_store: None,
+            execution_class: None,
         }
     }
 

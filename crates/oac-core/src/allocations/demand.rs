@@ -62,14 +62,10 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
     let Some(latest) = read.latest_allocation(id).await? else {
         return Ok(Placing::Done);
     };
-    let wanted = match latest
-        .cause
-        .map_or(Some(Cause::Unsent), cause_from)
-        .map(Cause::afterwards)
-    {
-        Some(Afterwards::PlaceAgain | Afterwards::CountAttempt) => true,
-        Some(Afterwards::OnDemand) | None => read.turn_counts(id).await? != (0, 0),
-        Some(Afterwards::End) => false,
+    let wanted = match latest.cause.map_or(Cause::Unsent, cause_from).afterwards() {
+        Afterwards::PlaceAgain | Afterwards::CountAttempt => true,
+        Afterwards::OnDemand => read.turn_counts(id).await? != (0, 0),
+        Afterwards::End => false,
     };
     if !wanted {
         return Ok(Placing::Done);

@@ -104,7 +104,7 @@ async fn interrupt(tx: &Tx, row: &AllocationRow) -> Result<Vec<TurnId>, StoreErr
 async fn count_attempt(tx: &Tx, row: &AllocationRow) -> Result<Vec<TurnId>, StoreError> {
     let afterwards = row
         .cause
-        .and_then(cause_from)
+        .map(cause_from)
         .map_or(Afterwards::PlaceAgain, Cause::afterwards);
     let session = tx.session(row.session_id).await?;
     let Some(session) = session.filter(|s| s.archived_at.is_none() && afterwards == Afterwards::CountAttempt)

@@ -64,7 +64,7 @@ pub(super) fn state_of(row: &AllocationRow, operations: &[OperationRow]) -> Resu
     State::try_from(Record {
         state: row.state,
         phase: row.compute_phase,
-        cause: row.cause.and_then(cause_from),
+        cause: row.cause.map(cause_from),
         create_settled: row.create_settled,
         create: latest(operations, OperationKind::Create).map(|op| progress(op.state)),
         kill: latest(operations, OperationKind::Kill).map(|op| progress(op.state)),
@@ -116,12 +116,13 @@ pub(super) fn cause_to(cause: Cause) -> Option<CleanupCause> {
         Cause::CreateUnresolved => CleanupCause::CreateUnresolved,
         Cause::NeverLinked => CleanupCause::NeverLinked,
         Cause::ComputeLost => CleanupCause::ComputeLost,
+        Cause::RetentionEnd => CleanupCause::RetentionEnd,
         Cause::Unsent => return None,
     })
 }
 
-pub(super) fn cause_from(cause: CleanupCause) -> Option<Cause> {
-    Some(match cause {
+pub(super) fn cause_from(cause: CleanupCause) -> Cause {
+    match cause {
         CleanupCause::Archive => Cause::Archive,
         CleanupCause::Reset => Cause::Reset,
         CleanupCause::Discard => Cause::Discard,
@@ -130,9 +131,8 @@ pub(super) fn cause_from(cause: CleanupCause) -> Option<Cause> {
         CleanupCause::CreateUnresolved => Cause::CreateUnresolved,
         CleanupCause::NeverLinked => Cause::NeverLinked,
         CleanupCause::ComputeLost => Cause::ComputeLost,
-        // Ends a checkpoint's retention; no backend here keeps any.
-        CleanupCause::RetentionEnd => return None,
-    })
+        CleanupCause::RetentionEnd => Cause::RetentionEnd,
+    }
 }
 
 /// Stores one event in one transaction of this owner.

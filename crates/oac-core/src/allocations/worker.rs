@@ -260,10 +260,7 @@ impl Worker {
         let linked = linked(&self.core, row.id);
         let snapshot = Snapshot {
             state,
-            given_up: row
-                .cause
-                .and_then(cause_from)
-                .filter(|_| state == State::Reserved),
+            given_up: row.cause.map(cause_from).filter(|_| state == State::Reserved),
             in_flight: false,
             node: match row.node_id.zip(connected) {
                 Some((node, c)) => Presence::Online {

@@ -232,6 +232,8 @@ mod tests {
             max_active: 2,
             max_retained: 2,
             target_status: None,
+            checkpoint_store: None,
+            execution_class: None,
         }
     }
 

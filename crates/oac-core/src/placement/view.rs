@@ -118,5 +118,7 @@ pub(crate) fn view_of(
         max_active: row.max_active,
         max_retained: row.max_retained,
         target_status,
+        checkpoint_store: row.checkpoint_store,
+        execution_class: row.execution_class,
     }
 }

@@ -1,6 +1,6 @@
 //! What to do next about one allocation, and what one owner remembers of it.
 
-use oac_model::{AllocationState, ConnectionId};
+use oac_model::{AllocationState, ComputePhase, ConnectionId};
 
 use super::{Cause, Kill, Mutation, Sighting, State};
 use crate::{Millis, limits};
@@ -65,6 +65,9 @@ pub struct Watch {
     kind: Option<AllocationState>,
     /// When this owner first saw the present state.
     since: Millis,
+    phase: Option<ComputePhase>,
+    /// When this owner first saw the present phase.
+    phase_since: Millis,
     /// Time in the present state during which the node was online.
     online: Millis,
     online_at: Option<Millis>,
@@ -82,6 +85,25 @@ pub struct Watch {
     retry_at: Millis,
     /// The connection the present backoff was earned on; another one starts afresh.
     tried_on: Option<ConnectionId>,
+}
+
+fn phase_of(state: State) -> Option<ComputePhase> {
+    match state {
+        State::Running { phase } => Some(phase),
+        _ => None,
+    }
+}
+
+/// The phases in which two answers confirm a loss (core.md section 13).
+fn may_be_lost(phase: ComputePhase) -> bool {
+    match phase {
+        ComputePhase::Disabled
+        | ComputePhase::Running
+        | ComputePhase::Suspending
+        | ComputePhase::Restoring
+        | ComputePhase::Waking => true,
+        ComputePhase::Quiescing | ComputePhase::Suspended => false,
+    }
 }
 
 /// What an observation led to.
@@ -107,6 +129,12 @@ impl Watch {
                 away_since: self.away_since,
                 ..Self::default()
             };
+        }
+        let phase = phase_of(snapshot.state);
+        if self.phase != phase {
+            self.phase = phase;
+            self.phase_since = now;
+            self.suspected = None;
         }
         let connection = match snapshot.node {
             Presence::Online { connection, .. } => Some(connection),
@@ -137,7 +165,17 @@ impl Watch {
 
     /// The preconditions of a confirmed loss that one process can see (core.md section 13).
     fn may_suspect(&self, snapshot: &Snapshot) -> bool {
-        matches!(snapshot.state, State::Running { .. }) && !snapshot.in_flight
+        phase_of(snapshot.state).is_some_and(may_be_lost) && !snapshot.in_flight
+    }
+
+    /// The first of two answers that confirm a loss has come.
+    pub fn suspects(&self) -> bool {
+        self.suspected.is_some()
+    }
+
+    /// A mutation begins: what was answered before it confirms nothing after it.
+    pub fn trust(&mut self) {
+        self.suspected = None;
     }
 
     /// When the node counts as disconnected, if it does not come back; a restart of either side is shorter.
@@ -228,7 +266,7 @@ pub fn plan(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
     match snapshot.state {
         State::Reserved => reserved(snapshot, watch, now),
         State::Creating(_) => creating(snapshot, watch, now),
-        State::Running { .. } => running(snapshot, watch, now),
+        State::Running { phase } => running(snapshot, phase, watch, now),
         State::CleanupPending { create, kill, .. } => {
             let unknown = create == super::CreateProof::Unproven(Mutation::Unconfirmed)
                 || kill == Kill::Open(Mutation::Unconfirmed);
@@ -297,9 +335,17 @@ fn creating(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
     earlier(expiry, at(due, now, Action::Look))
 }
 
-fn running(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
+fn running(snapshot: &Snapshot, phase: ComputePhase, watch: &Watch, now: Millis) -> Next {
     let Presence::Online { connection, .. } = snapshot.node else {
         return Next::Wait { until: None };
+    };
+    if !may_be_lost(phase) {
+        return Next::Wait { until: None };
+    }
+    // A sandbox on its way to or from a checkpoint has no link; what lasts too long is looked into.
+    let troubled_since = match phase {
+        ComputePhase::Disabled | ComputePhase::Running => watch.link_down_since,
+        _ => Some(watch.phase_since),
     };
     let first_link = if snapshot.initialized {
         Next::Wait { until: None }
@@ -311,7 +357,7 @@ fn running(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
         )
     };
     let due = match (watch.looked, watch.suspected) {
-        (Some((on, last)), suspected) if on == connection => match (suspected, watch.link_down_since) {
+        (Some((on, last)), suspected) if on == connection => match (suspected, troubled_since) {
             (Some((_, first)), _) => Some((first + limits::LOSS_GAP).max(last + 1)),
             (None, Some(down)) => Some((down + limits::LINK_DOWN).max(last + limits::LINK_DOWN)),
             (None, None) if watch.unwell => Some(last + limits::LINK_DOWN),

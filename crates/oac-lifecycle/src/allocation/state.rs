@@ -71,6 +71,8 @@ causes! {
     NeverLinked = "never_linked",
     /// Two answers confirmed that the compute is gone.
     ComputeLost = "compute_lost",
+    /// The time for which a suspended sandbox is kept is over.
+    RetentionEnd = "retention_end",
 }
 
 /// What the Session's demand does once an allocation given up for a cause is released.
@@ -92,12 +94,13 @@ impl Cause {
             Self::Archive | Self::Reset => Afterwards::End,
             Self::Unsent => Afterwards::PlaceAgain,
             Self::CreateFailed | Self::CreateUnresolved | Self::NeverLinked => Afterwards::CountAttempt,
-            Self::Discard | Self::Drain | Self::ComputeLost => Afterwards::OnDemand,
+            Self::Discard | Self::Drain | Self::ComputeLost | Self::RetentionEnd => Afterwards::OnDemand,
         }
     }
 }
 
-/// The stored state of an allocation whose provider keeps no checkpoints.
+/// The stored state of an allocation whose provider keeps no checkpoints. One whose provider does is in its hands until
+/// it runs, and again for the end of its cleanup; what lies between is [`crate::suspension::Held`].
 ///
 /// | state | event | next |
 /// |---|---|---|
@@ -124,7 +127,7 @@ pub enum State {
     /// A placement was taken up; nothing was ever sent.
     Reserved,
     Creating(Mutation),
-    /// `phase` is `disabled` for providers without checkpoints.
+    /// `phase` is `disabled` for providers without checkpoints, and there alone.
     Running {
         phase: ComputePhase,
     },

@@ -1,0 +1,731 @@
+//! One allocation from its first start on: Core as it is meant to work around the planner, two nodes, and whatever may go
+//! wrong. Each step is one that really is atomic; the checks are those of the explicit-state model.
+
+/// What happened, when it is to be told.
+macro_rules! tell {
+    ($scene:expr, $($line:tt)*) => {
+        if $scene.telling {
+            let line = format!($($line)*);
+            $scene.log.push(line);
+        }
+    };
+}
+
+mod checks;
+mod faults;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oac_lifecycle::{
+    Millis,
+    allocation::{self, Cause, CreateProof, Diagnostic, Kill, Presence, Sighting, State},
+    suspension::{
+        Action, Answer, Demand, Event, Held, Next, Observation, Progress, Request, Snapshot, Watch, plan,
+    },
+};
+use oac_model::{ComputePhase as P, ConnectionId, NodeId, OperationId};
+
+use crate::host::{Ask, Connection, Host, Receipt, Say, Shelf, Stored, Vm};
+
+/// What is built wrong, to see a check bite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    // Core.
+    ReturnsWithoutKill,
+    ConsumesBeforeTheLink,
+    AdmitsWhatIsBeingKilled,
+    CleansUpWithoutReconciling,
+    ReleasesWithComputesLeft,
+    ComputeVerifies,
+    CountsEveryReturn,
+    // The node.
+    NoLock,
+    SourceRunsOn,
+    ComputeWrites,
+    RestoringSticks,
+}
+
+/// splitmix64.
+#[derive(Debug, Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % n as u64).expect("below n")
+    }
+
+    pub fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+pub fn node(n: usize) -> NodeId {
+    format!("00000000-0000-4000-8000-00000000000{n}").parse().unwrap()
+}
+
+pub fn operation(k: usize) -> OperationId {
+    format!("00000000-0000-4000-8000-0000000001{k:02}")
+        .parse()
+        .unwrap()
+}
+
+/// What this process is in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Flight {
+    /// An intent is stored.
+    Intended(Ask, usize, What),
+    /// A frame left.
+    Waits(Ask, usize, What),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    Request(Request),
+    Kill,
+    Look(Observation),
+    BaseLook,
+}
+
+pub struct Scene {
+    pub random: Random,
+    pub now: Millis,
+    pub held: Held,
+    pub watch: Watch,
+    pub hosts: [Host; 2],
+    pub shelf: Shelf,
+    flight: Option<Flight>,
+    connections: [Option<ConnectionId>; 2],
+    phase_at: Millis,
+    retention_at: Option<Millis>,
+    demand: Demand,
+    shown: Option<Diagnostic>,
+    /// The Session has been still since then.
+    pub suspends_left: u32,
+    next_operation: usize,
+    pub linked: bool,
+    /// A sandbox ran, so there is something to lose.
+    used: bool,
+    pub discarded: BTreeSet<NodeId>,
+    pub given_up: Option<Cause>,
+    pub defect: Option<Defect>,
+    pub violations: BTreeSet<&'static str>,
+    pub reached: BTreeSet<&'static str>,
+    pub telling: bool,
+    pub log: Vec<String>,
+    /// Faults that may still happen.
+    pub faults: u32,
+    killed_sent: BTreeSet<i64>,
+}
+
+impl Scene {
+    pub fn new(seed: u64, defect: Option<Defect>) -> Self {
+        let mut hosts = [Host::new(), Host::new()];
+        hosts[0].receipt = Receipt::Settled;
+        hosts[0].vms.insert(0, Vm::Running);
+        hosts[0].woken.insert(0, true);
+        let mut random = Random(seed);
+        let faults = u32::try_from(random.below(7)).unwrap();
+        let suspends_left = 1 + u32::try_from(random.below(3)).unwrap();
+        Self {
+            random,
+            now: 1_000_000,
+            held: Held {
+                state: State::Running { phase: P::Running },
+                deferred: None,
+                node: node(0),
+                leave: false,
+                computes: Vec::new(),
+                checkpoint: None,
+                suspend: None,
+                open: None,
+                unobserved: BTreeSet::new(),
+                restore_failures: 0,
+            },
+            watch: Watch::default(),
+            hosts,
+            shelf: Shelf::default(),
+            flight: None,
+            connections: [Some(ConnectionId::random()), Some(ConnectionId::random())],
+            phase_at: 1_000_000,
+            retention_at: None,
+            demand: Demand::None,
+            shown: None,
+            suspends_left,
+            next_operation: 0,
+            linked: true,
+            used: true,
+            discarded: BTreeSet::new(),
+            given_up: None,
+            defect,
+            violations: BTreeSet::new(),
+            reached: BTreeSet::new(),
+            telling: false,
+            log: Vec::new(),
+            faults,
+            killed_sent: BTreeSet::new(),
+        }
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    fn violated(&mut self, what: &'static str) {
+        self.violations.insert(what);
+    }
+
+    fn index(&self, id: NodeId) -> usize {
+        usize::from(id != node(0))
+    }
+
+    /// There is a state of the sandbox somewhere.
+    fn has_state(&self) -> bool {
+        let live = self.hosts.iter().any(Host::has_live);
+        let kept = self
+            .shelf
+            .kept
+            .iter()
+            .any(|(k, stored)| *stored == Stored::Good && self.shelf.valid.get(k) == Some(&true));
+        live && self.used || kept
+    }
+
+    /// Stores an event, checking what a single transition may do.
+    fn store(&mut self, event: Event) -> bool {
+        let Ok(next) = self.held.apply(event.clone()) else {
+            return false;
+        };
+        let was = std::mem::replace(&mut self.held, next);
+        tell!(self, "  stores {event:?}");
+        self.transition(&was, &event);
+        true
+    }
+
+    fn snapshot(&self) -> Snapshot<'_> {
+        let connected: BTreeMap<_, _> = (0..2)
+            .filter(|n| self.hosts[*n].connection == Connection::Current)
+            .filter_map(|n| self.connections[n].map(|id| (node(n), id)))
+            .collect();
+        Snapshot {
+            held: &self.held,
+            base: allocation::Snapshot {
+                state: self.held.state,
+                given_up: None,
+                in_flight: self.flight.is_some(),
+                node: match connected.get(&self.held.node) {
+                    Some(id) => Presence::Online {
+                        connection: *id,
+                        ready: true,
+                    },
+                    None => Presence::Offline,
+                },
+                initialized: true,
+                linked: self.linked,
+            },
+            connected,
+            demand: self.demand,
+            quiet_in: (self.suspends_left > 0 && self.held.phase() == Some(P::Running))
+                .then_some(self.phase_at + 60_000 - self.now),
+            phase_for: self.now - self.phase_at,
+            retention_in: self.retention_at.map(|at| at - self.now),
+            shown: self.shown,
+        }
+    }
+
+    /// Core looks at the allocation. True when it did something.
+    pub fn core(&mut self) -> bool {
+        if self.flight.is_some() {
+            return self.go_on();
+        }
+        let snapshot = self.snapshot();
+        let mut watch = self.watch.clone();
+        watch.tick(&self.held, &snapshot.base, &snapshot.connected, self.now);
+        let next = plan(&snapshot, &watch, self.now);
+        self.watch = watch;
+        let action = match next {
+            Next::Act(action) => action,
+            Next::Wait { .. } => return false,
+        };
+        tell!(
+            self,
+            "Core: {action:?} in {:?} computes {:?}",
+            self.held.state,
+            self.held.computes.len()
+        );
+        self.act(action);
+        true
+    }
+
+    /// When Core would look again by itself.
+    pub fn due(&mut self) -> Option<Millis> {
+        let snapshot = self.snapshot();
+        let mut watch = self.watch.clone();
+        watch.tick(&self.held, &snapshot.base, &snapshot.connected, self.now);
+        match plan(&snapshot, &watch, self.now) {
+            Next::Act(_) => Some(self.now),
+            Next::Wait { until } => until,
+        }
+    }
+
+    fn k(&self) -> usize {
+        let id = self.held.checkpoint.map(|c| c.operation).or(self.held.suspend);
+        (0..100).find(|k| Some(operation(*k)) == id).unwrap_or(99)
+    }
+
+    fn act(&mut self, action: Action) {
+        let current = self.held.current().map_or(0, |c| c.generation);
+        match action {
+            Action::Name => {
+                self.store(Event::Named);
+            }
+            Action::Show(diagnostic) => self.shown = Some(diagnostic),
+            Action::DropIntent => {
+                self.store(Event::NotSent);
+            }
+            Action::GiveUpAnswer => {
+                let node = self.held.open.map_or(self.held.node, |open| open.node);
+                self.store(Event::AnswerLost);
+                self.watch.answer_lost(node, self.now);
+            }
+            Action::Suspend => {
+                self.suspends_left -= 1;
+                let k = self.next_operation;
+                self.next_operation += 1;
+                let id = operation(k);
+                if !self.store(Event::QuiescingBegun(id)) {
+                    return;
+                }
+                self.linked = false;
+                match self.random.below(8) {
+                    0 => {
+                        self.store(Event::QuiesceRefused);
+                        self.linked = true;
+                    }
+                    // It is perhaps parked, and this process ends or gives up.
+                    1 => self.park(current),
+                    _ => {
+                        self.park(current);
+                        if self.store(Event::Quiesced) {
+                            let at = self.index(self.held.node);
+                            let what = What::Request(Request::Suspend(id));
+                            self.flight = Some(Flight::Intended(Ask::Suspend(current, k), at, what));
+                        }
+                    }
+                }
+            }
+            Action::Restore => self.restore(),
+            Action::KillCompute(g) => self.intend(Request::KillCompute(g), Ask::KillCompute(g)),
+            Action::ResumeCompute => self.intend(Request::ResumeCompute, Ask::Thaw(current)),
+            Action::Wake => self.intend(Request::Wake, Ask::Wake(current)),
+            Action::DeleteRetained => self.intend(Request::DeleteRetained, Ask::Delete(self.k())),
+            Action::Look(id, of) => {
+                let k = self.k();
+                let of = match of {
+                    Observation::Resume if self.has(Defect::ComputeVerifies) => Observation::Compute(current),
+                    of => of,
+                };
+                let ask = match of {
+                    Observation::Info => Ask::Info,
+                    Observation::Compute(g) => Ask::Compute(g),
+                    Observation::Suspend => Ask::ReconcileSuspend(current, k),
+                    Observation::Resume => Ask::ReconcileResume(current, k),
+                };
+                self.send(ask, self.index(id), What::Look(of));
+            }
+            Action::Base(base) => self.base(base),
+        }
+    }
+
+    fn park(&mut self, generation: i64) {
+        let at = self.index(self.held.node);
+        self.hosts[at].woken.insert(generation, false);
+    }
+
+    fn base(&mut self, action: allocation::Action) {
+        match action {
+            allocation::Action::Look => {
+                self.send(Ask::Info, self.index(self.held.node), What::BaseLook);
+            }
+            allocation::Action::Kill => {
+                if self.store(Event::Base(allocation::Event::KillIntended)) {
+                    let at = self.index(self.held.node);
+                    self.flight = Some(Flight::Intended(Ask::Kill, at, What::Kill));
+                }
+            }
+            allocation::Action::DropIntent => {
+                self.store(Event::NotSent);
+            }
+            allocation::Action::GiveUpAnswer => {
+                self.store(Event::AnswerLost);
+                self.watch.base.answer_lost(self.now);
+            }
+            allocation::Action::GiveUp(cause) => {
+                if cause == Cause::RetentionEnd && self.retention_at.is_some_and(|at| self.now < at) {
+                    self.violated("INV-C33 retention ended early");
+                }
+                self.give_up(cause);
+            }
+            allocation::Action::Create => self.violated("INV-C17 a second create"),
+        }
+    }
+
+    pub fn give_up(&mut self, cause: Cause) {
+        self.given_up = self.given_up.or(Some(cause));
+        if self.has(Defect::CleansUpWithoutReconciling) && self.held.phase().is_some() {
+            self.held.state = State::CleanupPending {
+                cause,
+                create: CreateProof::Settled,
+                kill: Kill::NotYet,
+            };
+            self.held.open = self.held.open.filter(|open| open.progress == Progress::Sent);
+            return;
+        }
+        self.store(Event::GivenUp(cause));
+    }
+
+    fn restore(&mut self) {
+        let haunted = self.held.haunted();
+        let failed = self.held.failed_at();
+        let mut candidates: Vec<usize> = (0..2)
+            .filter(|n| self.hosts[*n].connection == Connection::Current && !haunted.contains(&node(*n)))
+            .filter(|n| !(self.held.leave && node(*n) == self.held.node))
+            .collect();
+        candidates.sort_by_key(|n| (failed.contains(&node(*n)), node(*n) != self.held.node));
+        // Room is there or not.
+        if self.random.once_in(4) {
+            candidates.reverse();
+        }
+        let Some(at) = candidates
+            .first()
+            .copied()
+            .filter(|_| self.held.computes.len() < 12)
+        else {
+            self.watch.no_target(self.now);
+            return;
+        };
+        let k = self.k();
+        if self.held.unconsumed().is_none() {
+            self.violated("INV-C21 a consumed checkpoint is restored");
+        }
+        if self.store(Event::RestoreIntended(node(at))) {
+            self.held.leave = false;
+            let target = self.held.current().unwrap().generation;
+            self.flight = Some(Flight::Intended(
+                Ask::Resume(target, k),
+                at,
+                What::Request(Request::Resume),
+            ));
+        }
+    }
+
+    fn intend(&mut self, request: Request, ask: Ask) {
+        let Some(at) = self.held.node_of(request).map(|id| self.index(id)) else {
+            return;
+        };
+        self.watch.began();
+        if self.store(Event::Intended(request)) {
+            self.flight = Some(Flight::Intended(ask, at, What::Request(request)));
+        }
+    }
+
+    fn send(&mut self, ask: Ask, at: usize, what: What) -> bool {
+        let host = &mut self.hosts[at];
+        if host.connection != Connection::Current || host.queue.len() >= 2 {
+            return false;
+        }
+        host.queue.push_back((ask, true));
+        self.flight = Some(Flight::Waits(ask, at, what));
+        true
+    }
+
+    /// The step that is under way does its next transaction.
+    fn go_on(&mut self) -> bool {
+        match self.flight {
+            Some(Flight::Intended(ask, at, what)) => {
+                self.flight = None;
+                if self.hosts[at].connection != Connection::Current || self.hosts[at].queue.len() >= 2 {
+                    self.store(Event::NotSent);
+                    match what {
+                        What::Kill => self.watch.base.not_sent(self.now),
+                        _ => self.watch.not_sent(node(at), self.now),
+                    }
+                    return true;
+                }
+                if !self.store(Event::MarkedSent) {
+                    return true;
+                }
+                if let Ask::KillCompute(g) = ask
+                    && self.held.replaceable()
+                    && self.held.current().is_some_and(|c| c.generation == g)
+                {
+                    self.killed_sent.insert(g);
+                }
+                self.send(ask, at, what);
+                true
+            }
+            Some(Flight::Waits(_, at, what)) => {
+                let Some(say) = self.hosts[at].answer.take() else {
+                    return false;
+                };
+                self.flight = None;
+                tell!(self, "Core: node {at} answered {say:?} to {what:?}");
+                self.answered(at, what, say);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn answered(&mut self, at: usize, what: What, say: Say) {
+        let answer = answer_of(say);
+        match what {
+            What::Request(request) => {
+                if request == Request::Resume
+                    && say == Say::Exists
+                    && !self
+                        .held
+                        .computes
+                        .iter()
+                        .rev()
+                        .skip(1)
+                        .any(|c| !c.ended && c.node == node(at))
+                {
+                    self.violated("a resume was refused with no kill_compute owed at that node");
+                }
+                if answer == Answer::Unknown {
+                    self.store(Event::AnswerLost);
+                    self.watch.answer_lost(node(at), self.now);
+                    return;
+                }
+                self.store(Event::Answered(answer));
+                if self.held.unobserved.contains(&node(at)) {
+                    self.watch.answer_lost(node(at), self.now);
+                } else if request == Request::Wake {
+                    self.watch.woke(self.now);
+                } else {
+                    self.watch.settled(node(at), answer);
+                }
+            }
+            What::Kill if say == Say::Done => {
+                self.store(Event::Base(allocation::Event::KillAnswered));
+                self.watch.base.kill_answered();
+                if self.has(Defect::ReleasesWithComputesLeft) {
+                    self.held.state = State::Released;
+                }
+            }
+            What::Kill => self.lost(at, what),
+            What::Look(of) => {
+                self.watch.observed(&self.held, node(at), of, answer, self.now);
+                let event = Event::Observed {
+                    node: node(at),
+                    of,
+                    answer,
+                };
+                let compute_verifies = self.has(Defect::ComputeVerifies)
+                    && matches!(of, Observation::Compute(_))
+                    && answer == Answer::Running
+                    && self.held.phase() == Some(P::Restoring);
+                if compute_verifies {
+                    let was = self.held.clone();
+                    self.held.state = State::Running { phase: P::Waking };
+                    self.transition(&was, &event);
+                } else {
+                    self.store(event);
+                }
+            }
+            What::BaseLook => self.base_looked(at, say),
+        }
+        let early = self.has(Defect::ReturnsWithoutKill)
+            && self.held.phase() == Some(P::Restoring)
+            && answer == Answer::Unknown;
+        if early {
+            self.held.state = State::Running { phase: P::Suspended };
+            self.held.open = None;
+            self.held.computes.last_mut().unwrap().ended = true;
+        }
+    }
+
+    fn base_looked(&mut self, at: usize, say: Say) {
+        let sighting = match say {
+            Say::Running => Sighting::Running,
+            Say::Absent { lost } => Sighting::Absent { lost },
+            Say::NotFound => Sighting::NotFound,
+            Say::Unconfirmed => Sighting::Unconfirmed,
+            _ => Sighting::Present,
+        };
+        let Some(connection) = self.connections[at] else {
+            return;
+        };
+        let noted = self
+            .watch
+            .base
+            .looked(self.held.state, connection, sighting, self.now);
+        self.store(Event::Base(allocation::Event::Observed(sighting)));
+        if noted == allocation::Noted::Loss {
+            let bound = self.held.replaceable();
+            if self.store(Event::LossConfirmed) {
+                self.reached.insert("loss");
+                if !bound && self.has_state() {
+                    self.violated("INV-P23 a loss was confirmed while there is a state");
+                }
+            }
+        }
+    }
+
+    /// The runtime of the current compute links, if it can.
+    pub fn link(&mut self) -> bool {
+        let Some(current) = self.held.current().cloned() else {
+            return false;
+        };
+        let at = self.index(self.held.node);
+        let host = &self.hosts[at];
+        let awake = host.vms.get(&current.generation) == Some(&Vm::Running)
+            && host.woken.get(&current.generation) == Some(&true);
+        if !awake || self.held.phase() != Some(P::Waking) {
+            return false;
+        }
+        let restored = self.held.replaceable();
+        let k = self.k();
+        let mut linked = self.store(Event::Linked);
+        if !linked && self.has(Defect::AdmitsWhatIsBeingKilled) {
+            linked = true;
+            self.held.state = State::Running { phase: P::Running };
+            if let Some(kept) = self.held.checkpoint.as_mut() {
+                kept.consumed = true;
+            }
+        }
+        if !linked {
+            return false;
+        }
+        self.reached.insert("linked");
+        if self.killed_sent.contains(&current.generation) {
+            self.violated("INV-C36 a target was admitted after its kill was sent");
+        }
+        if restored {
+            // From here on the checkpoint is no state any more: the sandbox has moved on.
+            self.shelf.valid.insert(k, false);
+            self.retention_at = None;
+        }
+        self.linked = true;
+        self.demand = Demand::None;
+        true
+    }
+
+    /// A Turn is queued.
+    pub fn demand(&mut self) {
+        self.demand = Demand::New;
+    }
+
+    /// One step of a node. True when there was one.
+    pub fn host_step(&mut self, at: usize) -> bool {
+        let had = self.has_state();
+        let defect = self.defect;
+        let host = &mut self.hosts[at];
+        let idle = host.lane.is_none() && host.answer.is_none();
+        let mut choices = Vec::new();
+        if idle && !host.queue.is_empty() {
+            choices.push(0);
+        }
+        if host.helper.is_some() {
+            choices.push(1);
+        }
+        if host.orphan.is_some() {
+            choices.push(2);
+        }
+        let Some(choice) = choices.get(self.random.below(choices.len().max(1))).copied() else {
+            return false;
+        };
+        let unlucky = self.faults > 0 && self.random.once_in(6);
+        let host = &mut self.hosts[at];
+        let restores = |host: &Host| {
+            let work = if choice == 2 { host.orphan } else { host.helper };
+            match work {
+                Some((Ask::Resume(_, k), 0)) => Some(k),
+                _ => None,
+            }
+        };
+        let restores = restores(host);
+        let before = host.vms.len();
+        match choice {
+            0 => host.start(&mut self.shelf, defect),
+            _ => host.work(choice == 2, unlucky, &mut self.shelf, defect),
+        }
+        if unlucky && choice != 0 {
+            self.faults = self.faults.saturating_sub(1);
+        }
+        tell!(
+            self,
+            "node {at}: step {choice}{} -> {:?} {:?} {:?} {:?}",
+            if unlucky { " (unlucky)" } else { "" },
+            self.hosts[at].receipt,
+            self.hosts[at].vms,
+            self.hosts[at].lane,
+            self.hosts[at].helper
+        );
+        if let Some(k) = restores
+            && self.hosts[at].vms.len() > before
+            && self.shelf.valid.get(&k) != Some(&true)
+        {
+            self.violated("INV-C21 a checkpoint was restored after its use");
+        }
+        if had && !self.has_state() {
+            let sanctioned = self.given_up.is_some() && !matches!(self.held.state, State::Running { .. })
+                || matches!(
+                    self.held.state,
+                    State::CleanupPending { cause, .. } if cause != Cause::ComputeLost
+                );
+            if !sanctioned {
+                self.violated("INV-C37 the last state was destroyed without a cause");
+            }
+        }
+        true
+    }
+
+    /// Nothing is left to do, and it is well.
+    pub fn rests(&self) -> bool {
+        match self.held.state {
+            State::Released => true,
+            State::Running { phase: P::Running } => {
+                let at = self.index(self.held.node);
+                self.hosts[at]
+                    .vms
+                    .get(&self.held.current().map_or(0, |c| c.generation))
+                    == Some(&Vm::Running)
+                    && self.held.checkpoint.is_none()
+                    && self.held.former().count() == 0
+            }
+            State::Running { phase: P::Suspended } => {
+                self.demand == Demand::None && self.held.former().count() == 0
+            }
+            _ => false,
+        }
+    }
+
+    pub fn allow_restores(&self) -> bool {
+        self.held.computes.len() < 12
+    }
+
+    pub fn leave_no_more(&mut self) {
+        self.held.leave = false;
+    }
+}
+
+fn answer_of(say: Say) -> Answer {
+    match say {
+        Say::Done => Answer::Done,
+        Say::Unconfirmed => Answer::Unknown,
+        Say::Invalid => Answer::Invalid,
+        Say::Exists => Answer::Refused,
+        Say::NotFound => Answer::NotFound,
+        Say::Running => Answer::Running,
+        Say::Paused => Answer::Paused,
+        Say::Failed => Answer::Failed,
+        Say::Ended => Answer::Ended,
+        Say::Suspended => Answer::Suspended,
+        Say::Present => Answer::Present,
+        Say::Absent { .. } => Answer::NotFound,
+    }
+}
