@@ -10,6 +10,7 @@ pub mod error;
 mod gate;
 pub mod limits;
 mod names;
+pub(crate) mod operator;
 pub mod page;
 pub mod router;
 pub mod serve;

@@ -24,9 +24,10 @@ use crate::{
         ApiError,
         auth::{Audited, CoreKeyAuth, Credential},
         limits,
+        operator::Operator,
         page::{Page, PageQuery},
         router::{Body, Route},
-        strict::{NoQuery, StrictJson, StrictQuery},
+        strict::{StrictJson, StrictQuery},
         target::Target,
     },
 };
@@ -194,10 +195,7 @@ struct Discard {
     responses((status = 200, body = Allocation))
 )]
 async fn discard_allocation(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    Operator { core, auth, target }: Operator,
     StrictJson(Discard { accept_loss }): StrictJson<Discard>,
 ) -> Result<Json<Allocation>, ApiError> {
     if !accept_loss {

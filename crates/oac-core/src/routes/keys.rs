@@ -1,23 +1,20 @@
 //! Project API keys. A key is shown once; the database holds its digest.
 
-use std::sync::Arc;
-
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, http::StatusCode};
 use oac_model::{ProjectId, ProjectKeyId, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa_axum::routes;
 
 use crate::{
-    Core,
     entropy::{self, PROJECT_KEY_PREFIX},
     http::{
         ApiError,
-        auth::{Audited, CoreKeyAuth, Credential},
+        auth::{Audited, Credential},
         check_name, limits,
+        operator::Operator,
         router::{Body, Route},
-        strict::{NoQuery, StrictJson, StrictQuery},
-        target::Target,
+        strict::StrictJson,
     },
 };
 
@@ -61,10 +58,7 @@ struct CreatedProjectKey {
     responses((status = 201, body = CreatedProjectKey))
 )]
 async fn create_project_key(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    Operator { core, auth, target }: Operator,
     StrictJson(new): StrictJson<NewProjectKey>,
 ) -> Result<(StatusCode, Json<CreatedProjectKey>), ApiError> {
     let project_id: ProjectId = target.id("project_id")?;
@@ -96,12 +90,7 @@ async fn create_project_key(
     params(("project_id" = String, Path, format = Uuid), ("key_id" = String, Path, format = Uuid)),
     responses((status = 204, description = "Revoked"))
 )]
-async fn revoke_project_key(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
-) -> Result<StatusCode, ApiError> {
+async fn revoke_project_key(Operator { core, auth, target }: Operator) -> Result<StatusCode, ApiError> {
     let (project_id, id): (ProjectId, ProjectKeyId) = (target.id("project_id")?, target.id("key_id")?);
     let tx = core.begin().await?;
     if !tx.revoke_project_key(project_id, id).await? {

@@ -15,9 +15,9 @@ use crate::{
         ApiError,
         auth::{Audited, CoreKeyAuth, Credential},
         check_name, limits,
+        operator::Operator,
         router::{Body, Route},
         strict::{NoQuery, StrictJson, StrictQuery},
-        target::Target,
     },
 };
 
@@ -104,12 +104,7 @@ async fn create_project(
     params(("project_id" = String, Path, format = Uuid)),
     responses((status = 204, description = "Deleted"))
 )]
-async fn delete_project(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
-) -> Result<StatusCode, ApiError> {
+async fn delete_project(Operator { core, auth, target }: Operator) -> Result<StatusCode, ApiError> {
     let id: ProjectId = target.id("project_id")?;
     let tx = core.begin().await?;
     if !tx.delete_project(id).await? {

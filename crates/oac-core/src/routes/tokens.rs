@@ -17,9 +17,9 @@ use crate::{
         ApiError,
         auth::{Audited, CoreKeyAuth, Credential},
         limits,
+        operator::Operator,
         router::{Body, Route},
         strict::{NoQuery, StrictJson, StrictQuery},
-        target::Target,
     },
 };
 
@@ -146,12 +146,7 @@ async fn create_enrollment_token(
     params(("enrollment_id" = String, Path, format = Uuid)),
     responses((status = 204, description = "Revoked"))
 )]
-async fn revoke_enrollment_token(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
-) -> Result<StatusCode, ApiError> {
+async fn revoke_enrollment_token(Operator { core, auth, target }: Operator) -> Result<StatusCode, ApiError> {
     let id: EnrollmentId = target.id("enrollment_id")?;
     let tx = core.begin().await?;
     if !tx.revoke_enrollment_token(id).await? {

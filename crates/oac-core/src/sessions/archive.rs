@@ -14,7 +14,8 @@ use crate::{
     Core, allocations,
     http::{
         ApiError,
-        auth::{Audited, CoreKeyAuth, ProjectAuth},
+        auth::{Audited, ProjectAuth},
+        operator::Operator,
         strict::{NoQuery, StrictJson, StrictQuery},
         target::Target,
     },
@@ -159,10 +160,7 @@ async fn shape(read: &Read, session: &SessionRow) -> Result<ArchiveShape, ApiErr
     responses((status = 200, body = ArchiveShape))
 )]
 pub(crate) async fn show_archive(
-    State(core): State<Arc<Core>>,
-    _: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    Operator { core, target, .. }: Operator,
 ) -> Result<Json<ArchiveShape>, ApiError> {
     let read = core.store.read().await?;
     let session = of_project(&read, &target).await?;
@@ -178,10 +176,7 @@ pub(crate) async fn show_archive(
     responses((status = 202, body = ArchiveShape))
 )]
 pub(crate) async fn archive_session(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    Operator { core, auth, target }: Operator,
     StrictJson(request): StrictJson<ArchiveRequest>,
 ) -> Result<(StatusCode, Json<ArchiveShape>), ApiError> {
     let tx = core.begin().await?;

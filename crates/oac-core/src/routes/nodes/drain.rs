@@ -1,23 +1,13 @@
 //! Starting and canceling a drain (core.md section 15). The worker in `crate::drains` does the rest.
 
-use std::sync::Arc;
-
-use axum::{Json, extract::State};
+use axum::Json;
 use oac_lifecycle::drain::{LONGEST_SECONDS, SHORTEST_SECONDS};
 use oac_store::{DrainIdle, DrainRetained, DrainThen, NewDrain};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{edit::Edit, view::Node};
-use crate::{
-    Core,
-    http::{
-        ApiError,
-        auth::CoreKeyAuth,
-        strict::{NoQuery, StrictJson, StrictQuery},
-        target::Target,
-    },
-};
+use crate::http::{ApiError, operator::Operator, strict::StrictJson};
 
 /// How a node is emptied; all four members.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -46,13 +36,10 @@ pub(super) struct NodeDrain {
     responses((status = 200, body = Node))
 )]
 pub(super) async fn drain_node(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    by: Operator,
     StrictJson(body): StrictJson<NodeDrain>,
 ) -> Result<Json<Node>, ApiError> {
-    let edit = Edit::begin(&core, &target).await?;
+    let edit = Edit::begin(by).await?;
     let deadline_seconds = u32::try_from(body.deadline_seconds)
         .ok()
         .filter(|_| (SHORTEST_SECONDS..=LONGEST_SECONDS).contains(&body.deadline_seconds))
@@ -71,7 +58,7 @@ pub(super) async fn drain_node(
         idle: body.idle,
         then: body.then,
         retained: body.retained,
-        source: auth.source(),
+        source: edit.source(),
     };
     edit.tx.start_drain(edit.row.id, &drain).await?;
     let details = json!({
@@ -80,8 +67,8 @@ pub(super) async fn drain_node(
         "then": body.then,
         "retained": body.retained,
     });
-    auth.audit(&edit.tx, edit.audited("drain_start").details(details))
-        .await?;
+    edit.audit("drain_start", details).await?;
+    let core = edit.core.clone();
     let node = edit.commit().await?;
     core.pokes.drains.notify_one();
     Ok(node)
@@ -94,16 +81,11 @@ pub(super) async fn drain_node(
     params(("node_id" = String, Path, format = Uuid)),
     responses((status = 200, body = Node))
 )]
-pub(super) async fn cancel_drain(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
-) -> Result<Json<Node>, ApiError> {
-    let edit = Edit::begin(&core, &target).await?;
+pub(super) async fn cancel_drain(by: Operator) -> Result<Json<Node>, ApiError> {
+    let edit = Edit::begin(by).await?;
     if edit.row.drain_requested_at.is_some() {
         edit.tx.end_drain(edit.row.id).await?;
-        auth.audit(&edit.tx, edit.audited("drain_cancel")).await?;
+        edit.audit("drain_cancel", json!({})).await?;
     }
     edit.commit().await
 }

@@ -5,15 +5,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, http::StatusCode};
 use oac_lifecycle::{
     capacity::{Held, Limits},
     placement::are_labels,
 };
 use oac_model::NodeId;
-use oac_store::{DeploymentLock, NodeLimits, NodeRow, Tx};
+use oac_store::{DeploymentLock, NodeLimits, NodeRow, StoreError, Tx};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::view::{Context, Node};
 use crate::{
@@ -22,24 +22,25 @@ use crate::{
         ApiError,
         auth::{Audited, CoreKeyAuth},
         check_name,
-        strict::{Empty, NoQuery, StrictJson, StrictQuery},
-        target::Target,
+        operator::Operator,
+        strict::{Empty, StrictJson},
     },
     placement::facts_of,
 };
 
 /// A write to one node under its lock.
-pub(super) struct Edit<'a> {
-    core: &'a Core,
+pub(super) struct Edit {
+    pub(super) core: Arc<Core>,
+    auth: CoreKeyAuth,
     pub(super) tx: Tx,
     /// The node as it is stored before.
     pub(super) row: NodeRow,
     resetting: bool,
 }
 
-impl<'a> Edit<'a> {
+impl Edit {
     /// 404 for a node that was removed or never was.
-    pub(super) async fn begin(core: &'a Core, target: &Target) -> Result<Self, ApiError> {
+    pub(super) async fn begin(Operator { core, auth, target }: Operator) -> Result<Self, ApiError> {
         let id: NodeId = target.id("node_id")?;
         let tx = core.begin().await?;
         tx.lock_deployment(DeploymentLock::Shared).await?;
@@ -47,6 +48,7 @@ impl<'a> Edit<'a> {
         let row = tx.lock_node(id).await?.filter(|row| row.retired_at.is_none());
         Ok(Self {
             core,
+            auth,
             tx,
             row: row.ok_or_else(ApiError::not_found)?,
             resetting,
@@ -62,20 +64,25 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// A node's action for its audit entry.
-    pub(super) fn audited(&self, action: &'static str) -> Audited<'static> {
-        Audited::new("node", self.row.id, action)
+    /// Where it is asked for, as its audit entries say.
+    pub(super) fn source(&self) -> String {
+        self.auth.source()
+    }
+
+    pub(super) async fn audit(&self, action: &'static str, details: Value) -> Result<(), StoreError> {
+        let entry = Audited::new("node", self.row.id, action).details(details);
+        self.auth.audit(&self.tx, entry).await
     }
 
     /// Commits; placement learns of it, and the caller is shown the node.
     pub(super) async fn commit(self) -> Result<Json<Node>, ApiError> {
         let Self { core, tx, row, .. } = self;
-        let facts = facts_of(core, &tx, row.id).await?;
+        let facts = facts_of(&core, &tx, row.id).await?;
         let row = tx.node(row.id).await?.ok_or_else(ApiError::not_found)?;
         let counts = tx.node_counts(row.id).await?;
         let shown = Context::read(&tx).await?.show(row, counts);
         tx.commit().await?;
-        facts.remember(core);
+        facts.remember(&core);
         Ok(Json(shown))
     }
 }
@@ -103,13 +110,10 @@ pub(super) struct NodeEdit {
     responses((status = 200, body = Node))
 )]
 pub(super) async fn edit_node(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    by: Operator,
     StrictJson(body): StrictJson<NodeEdit>,
 ) -> Result<Json<Node>, ApiError> {
-    let edit = Edit::begin(&core, &target).await?;
+    let edit = Edit::begin(by).await?;
     let row = &edit.row;
     check_name("name", &body.name)?;
     let limits = Limits::custom(Some(row.provider), body.max_active, body.max_retained)
@@ -133,8 +137,7 @@ pub(super) async fn edit_node(
             "from": shape(&row.name, row.max_active, row.max_retained),
             "to": shape(&body.name, limits.active, limits.retained),
         });
-        auth.audit(&edit.tx, edit.audited("edit").details(details))
-            .await?;
+        edit.audit("edit", details).await?;
     }
     edit.commit().await
 }
@@ -156,13 +159,10 @@ pub(super) struct NodeLabels {
     responses((status = 200, body = Node))
 )]
 pub(super) async fn put_node_labels(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    by: Operator,
     StrictJson(NodeLabels { labels }): StrictJson<NodeLabels>,
 ) -> Result<Json<Node>, ApiError> {
-    let edit = Edit::begin(&core, &target).await?;
+    let edit = Edit::begin(by).await?;
     if !are_labels(&labels) {
         return Err(ApiError::invalid_member(
             "labels",
@@ -172,8 +172,7 @@ pub(super) async fn put_node_labels(
     edit.refuse_during_reset()?;
     if edit.row.labels != labels {
         edit.tx.set_node_labels(edit.row.id, &labels).await?;
-        let entry = edit.audited("labels").details(json!({ "labels": labels }));
-        auth.audit(&edit.tx, entry).await?;
+        edit.audit("labels", json!({ "labels": labels })).await?;
     }
     edit.commit().await
 }
@@ -187,13 +186,10 @@ pub(super) async fn put_node_labels(
     responses((status = 200, body = Node))
 )]
 pub(super) async fn cordon_node(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    by: Operator,
     StrictJson(Empty {}): StrictJson<Empty>,
 ) -> Result<Json<Node>, ApiError> {
-    set_cordoned(&core, auth, &target, true).await
+    set_cordoned(by, true).await
 }
 
 /// Puts a cordoned node back into placement; 409 `runtime_node_draining` while it is drained.
@@ -205,30 +201,22 @@ pub(super) async fn cordon_node(
     responses((status = 200, body = Node))
 )]
 pub(super) async fn uncordon_node(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
+    by: Operator,
     StrictJson(Empty {}): StrictJson<Empty>,
 ) -> Result<Json<Node>, ApiError> {
-    set_cordoned(&core, auth, &target, false).await
+    set_cordoned(by, false).await
 }
 
-async fn set_cordoned(
-    core: &Core,
-    auth: CoreKeyAuth,
-    target: &Target,
-    cordoned: bool,
-) -> Result<Json<Node>, ApiError> {
-    let edit = Edit::begin(core, target).await?;
+async fn set_cordoned(by: Operator, cordoned: bool) -> Result<Json<Node>, ApiError> {
+    let edit = Edit::begin(by).await?;
     edit.refuse_during_reset()?;
     if !cordoned && edit.row.drain_requested_at.is_some() {
         return Err(ApiError::node_draining());
     }
     if edit.row.cordoned_at.is_some() != cordoned {
         edit.tx.set_node_cordoned(edit.row.id, cordoned).await?;
-        let entry = edit.audited(if cordoned { "cordon" } else { "uncordon" });
-        auth.audit(&edit.tx, entry).await?;
+        let action = if cordoned { "cordon" } else { "uncordon" };
+        edit.audit(action, json!({})).await?;
     }
     edit.commit().await
 }
@@ -241,13 +229,8 @@ async fn set_cordoned(
     params(("node_id" = String, Path, format = Uuid)),
     responses((status = 204, description = "Removed"))
 )]
-pub(super) async fn remove_node(
-    State(core): State<Arc<Core>>,
-    auth: CoreKeyAuth,
-    StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
-    target: Target,
-) -> Result<StatusCode, ApiError> {
-    let edit = Edit::begin(&core, &target).await?;
+pub(super) async fn remove_node(by: Operator) -> Result<StatusCode, ApiError> {
+    let edit = Edit::begin(by).await?;
     edit.refuse_during_reset()?;
     let (id, counts) = (edit.row.id, edit.tx.node_counts(edit.row.id).await?);
     let held = Held {
@@ -259,9 +242,8 @@ pub(super) async fn remove_node(
         return Err(ApiError::node_in_use(held.retained, held.open_computes));
     }
     edit.tx.retire_node(id).await?;
-    let entry = edit.audited("remove").details(json!({ "name": edit.row.name }));
-    auth.audit(&edit.tx, entry).await?;
+    edit.audit("remove", json!({ "name": edit.row.name })).await?;
     edit.tx.commit().await?;
-    core.hub.memory().forget(id);
+    edit.core.hub.memory().forget(id);
     Ok(StatusCode::NO_CONTENT)
 }
