@@ -135,17 +135,14 @@ async fn open(
             return None;
         }
     };
-    let allocation = match judge(allocation, &hello) {
-        Ok(allocation) => allocation,
-        Err(refusal) => {
-            if !reject() {
-                opening.refuse(Refusal::Busy).await;
-                return None;
-            }
-            tracing::info!(allocation = %hello.resource.id, %refusal, %address, "a link was refused");
-            opening.refuse(refusal).await;
+    let Some(allocation) = judge(allocation, &hello) else {
+        if !reject() {
+            opening.refuse(Refusal::Busy).await;
             return None;
         }
+        tracing::info!(allocation = %hello.resource.id, %address, "a link was refused");
+        opening.refuse(Refusal::CredentialRejected).await;
+        return None;
     };
     match rests(core, &allocation).await {
         Ok(false) => welcome(opening, hello, &allocation, ownership).await,
@@ -201,27 +198,19 @@ async fn welcome(
     Some((Arc::new(link), driver))
 }
 
-/// Whether the hello opens a link of this allocation. Only who holds the right credential learns more than that it is
-/// not accepted.
-fn judge(allocation: Option<AllocationRow>, hello: &Hello) -> Result<AllocationRow, Refusal> {
-    let allocation = allocation.ok_or(Refusal::CredentialRejected)?;
-    let digest = allocation.link_digest.ok_or(Refusal::CredentialRejected)?;
+/// The allocation that the hello opens a link of. Whoever lacks the credential that opens it now learns no more than that:
+/// a revocation takes the digest away, so that what was revoked and what never was look the same.
+fn judge(allocation: Option<AllocationRow>, hello: &Hello) -> Option<AllocationRow> {
+    let allocation = allocation?;
+    let digest = allocation.link_digest?;
     let resource = hello.resource;
-    if !digest.matches(&hello.credential.digest())
-        || resource.tenant_id != allocation.tenant_id
-        || resource.environment_id != allocation.environment_id
-    {
-        return Err(Refusal::CredentialRejected);
-    }
-    if resource.generation.get() < allocation.link_generation.get() {
-        return Err(Refusal::Revoked);
-    }
-    if resource.generation != allocation.link_generation {
-        return Err(Refusal::CredentialRejected);
-    }
-    match allocation.state {
-        AllocationState::Creating | AllocationState::Running => Ok(allocation),
-        AllocationState::Reserved => Err(Refusal::CredentialRejected),
-        AllocationState::CleanupPending | AllocationState::Released => Err(Refusal::Revoked),
-    }
+    let opens = digest.matches(&hello.credential.digest())
+        && resource.tenant_id == allocation.tenant_id
+        && resource.environment_id == allocation.environment_id
+        && resource.generation == allocation.link_generation
+        && matches!(
+            allocation.state,
+            AllocationState::Creating | AllocationState::Running
+        );
+    opens.then_some(allocation)
 }
