@@ -43,7 +43,7 @@ async fn run(core: Arc<Core>) {
             Ok(0) => IDLE,
             Ok(_) => PASS,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "a drain does not go on yet");
+                tracing::warn!(error = %Chain(&error), "the nodes that are drained are not known yet");
                 PASS
             }
         };
@@ -56,17 +56,25 @@ async fn run(core: Arc<Core>) {
 
 /// Takes every drain as far as it goes now; how many there are.
 async fn pass(core: &Core, ownership: &Ownership) -> Result<usize, StoreError> {
-    let read = core.store.single();
-    let nodes = read.draining_nodes().await?;
+    let nodes = core.store.single().draining_nodes().await?;
     for row in &nodes {
-        // Most of the time there is nothing to do, which needs no lock.
-        let counts = read.slot_counts(Some(row.id)).await?;
-        let now = read.database_time().await?.millis();
-        if drain_of(row).is_some_and(|drain| drain::plan(&drain, held(counts), now) != Next::Wait) {
-            while step(core, ownership, row.id).await? {}
+        // One that cannot go on holds up no other.
+        if let Err(error) = take(core, ownership, row).await {
+            tracing::warn!(node_id = %row.id, error = %Chain(&error), "a drain does not go on yet");
         }
     }
     Ok(nodes.len())
+}
+
+async fn take(core: &Core, ownership: &Ownership, row: &NodeRow) -> Result<(), StoreError> {
+    let read = core.store.single();
+    // Most of the time there is nothing to do, which needs no lock.
+    let counts = read.slot_counts(Some(row.id)).await?;
+    let now = read.database_time().await?.millis();
+    if drain_of(row).is_some_and(|drain| drain::plan(&drain, held(counts), now) != Next::Wait) {
+        while step(core, ownership, row.id).await? {}
+    }
+    Ok(())
 }
 
 /// The drain that stands on a node.

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use oac_model::{AllocationId, AllocationState, TurnState};
-use oac_store::{AllocationDiagnostic, CleanupCause, Dispatch, EventKind, Initialization};
+use oac_store::{AllocationDiagnostic, CleanupCause, EventKind};
 use oac_testkit::core::{Answer, TestCore};
 use reqwest::Method;
 use serde_json::json;
@@ -40,22 +40,8 @@ fn refused(answer: &Answer) {
 async fn missing(on: On) {
     let core = world::core(on).await;
     let mut node = Node::start(&core, 1).await;
-    let (session, allocation) = world::session(&core).await.unwrap();
-    world::until(&core, allocation, AllocationState::Running).await;
-    let [sent, waits] = [
-        world::input(&core, session).await,
-        world::input(&core, session).await,
-    ];
-    let tx = world::begin(&core).await;
-    tx.lock_session(session).await.unwrap();
-    let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
-    row.initialization = Initialization::Complete;
-    tx.save_allocation(&mut row).await.unwrap();
-    let mut turn = tx.turn(sent).await.unwrap().unwrap();
-    (turn.state, turn.dispatch, turn.allocation_id) =
-        (TurnState::Running, Dispatch::Confirmed, Some(allocation));
-    assert!(tx.save_turn(&turn).await.unwrap());
-    tx.commit().await.unwrap();
+    let (session, allocation, sent) = world::working(&core).await;
+    let waits = world::input(&core, session).await;
     assert!(!discardable(&core, allocation).await, "it runs");
     refused(&discard(&core, allocation).await);
 

@@ -1,8 +1,8 @@
 //! Nodes that are emptied, and Cores that are killed over it.
 
 use oac_core::allocations::{self, Cause};
-use oac_model::{AllocationId, AllocationState, NodeId, SessionId, TurnId, TurnState};
-use oac_store::{CleanupCause, Dispatch, DrainIdle, DrainRetained, DrainThen, NewDrain, Tx};
+use oac_model::{AllocationState, NodeId, TurnState};
+use oac_store::{CleanupCause, DrainIdle, DrainRetained, DrainThen, NewDrain, Tx};
 use oac_testkit::core::TestCore;
 use reqwest::Method;
 use serde_json::json;
@@ -31,21 +31,6 @@ async fn start(core: &TestCore, node: &Node, then: DrainThen) {
     overdue(&tx, node.id(), then).await;
     tx.commit().await.unwrap();
     core.core().pokes.drains.notify_one();
-}
-
-/// A running sandbox on the only node that takes it, with a Turn that runs in it.
-async fn working(core: &TestCore) -> (SessionId, AllocationId, TurnId) {
-    let (session, allocation) = world::session(core).await.unwrap();
-    world::until(core, allocation, AllocationState::Running).await;
-    let turn = world::input(core, session).await;
-    let tx = world::begin(core).await;
-    tx.lock_session(session).await.unwrap();
-    let mut row = tx.turn(turn).await.unwrap().unwrap();
-    (row.state, row.dispatch, row.allocation_id) =
-        (TurnState::Running, Dispatch::Confirmed, Some(allocation));
-    assert!(tx.save_turn(&row).await.unwrap());
-    tx.commit().await.unwrap();
-    (session, allocation, turn)
 }
 
 async fn drained(core: &TestCore, node: NodeId) {
@@ -81,7 +66,7 @@ fn once(actions: &[&str]) -> Vec<(String, String)> {
 async fn terminates(on: On) {
     let core = world::core(on).await;
     let node = Node::start(&core, 2).await;
-    let (session, allocation, turn) = working(&core).await;
+    let (session, allocation, turn) = world::working(&core).await;
     let waits = world::input(&core, session).await;
     let other = Node::start(&core, 2).await;
     start(&core, &node, DrainThen::Terminate).await;
@@ -131,7 +116,7 @@ async fn pg_a_drain_that_terminates_interrupts_what_runs_keeps_the_sessions_and_
 async fn archives(on: On) {
     let core = world::core(on).await;
     let node = Node::start(&core, 2).await;
-    let (session, allocation, turn) = working(&core).await;
+    let (session, allocation, turn) = world::working(&core).await;
     start(&core, &node, DrainThen::Archive).await;
     let row = world::until(&core, allocation, AllocationState::Released).await;
     assert_eq!(row.cause, Some(CleanupCause::Archive));
@@ -190,7 +175,7 @@ async fn before_its_deadline_a_drain_ends_nothing_and_is_over_when_the_last_sand
 async fn a_drain_of_a_node_that_is_away_waits_for_its_return_and_gives_nothing_free_before() {
     let core = world::core(On::Sqlite).await;
     let mut node = Node::start(&core, 1).await;
-    let (_, allocation, _) = working(&core).await;
+    let (_, allocation, _) = world::working(&core).await;
     node.kill().await;
     start(&core, &node, DrainThen::Terminate).await;
     world::until(&core, allocation, AllocationState::CleanupPending).await;
@@ -207,7 +192,7 @@ async fn a_drain_of_a_node_that_is_away_waits_for_its_return_and_gives_nothing_f
 async fn a_canceled_drain_ends_nothing_more() {
     let core = world::core(On::Sqlite).await;
     let node = Node::start(&core, 1).await;
-    let (_, allocation, _) = working(&core).await;
+    let (_, allocation, _) = world::working(&core).await;
     // However overdue it is.
     let tx = world::begin(&core).await;
     overdue(&tx, node.id(), DrainThen::Terminate).await;
@@ -219,6 +204,33 @@ async fn a_canceled_drain_ends_nothing_more() {
     drained(&core, empty.id()).await;
     assert_eq!(world::row(&core, allocation).await.cause, None);
     assert!(told(&core, node.id()).await.is_empty());
+}
+
+#[tokio::test]
+async fn pg_a_drain_whose_node_is_locked_holds_up_no_other() {
+    let core = world::core(On::Postgres).await;
+    // Looked at in this order.
+    let mut ids = [
+        Node::enroll(&core, 1).await.id(),
+        Node::enroll(&core, 1).await.id(),
+    ];
+    ids.sort();
+    let [locked, other] = ids;
+    let tx = world::begin(&core).await;
+    overdue(&tx, locked, DrainThen::Terminate).await;
+    overdue(&tx, other, DrainThen::Terminate).await;
+    tx.commit().await.unwrap();
+    let tx = world::begin(&core).await;
+    tx.lock_node(locked).await.unwrap();
+    core.core().pokes.drains.notify_one();
+    let read = core.core().store.single();
+    world::eventually("the other drain is over", async || {
+        // Asked again and again: the server ends a transaction that idles.
+        tx.lock_node(locked).await.unwrap();
+        let row = read.node(other).await.unwrap().unwrap();
+        row.drain_requested_at.is_none()
+    })
+    .await;
 }
 
 /// How far a drain came before its Core was killed.
@@ -235,7 +247,7 @@ async fn killed(came: Came, then: DrainThen) {
     let mut node = Node::start(&core, 2).await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        held.push(working(&core).await);
+        held.push(world::working(&core).await);
     }
     node.kill().await;
     let id = node.id();

@@ -1,7 +1,7 @@
 //! A sandbox that is gone (core.md section 13).
 
 use oac_model::{AllocationState, TurnState};
-use oac_store::{CleanupCause, Dispatch, EventKind, Initialization};
+use oac_store::{CleanupCause, EventKind};
 use oac_wire::shapes::Operation;
 
 use crate::{
@@ -12,22 +12,8 @@ use crate::{
 async fn lost(on: On) {
     let core = world::core(on).await;
     let mut node = Node::start(&core, 1).await;
-    let (session, allocation) = world::session(&core).await.unwrap();
-    world::until(&core, allocation, AllocationState::Running).await;
-    let [sent, waits] = [
-        world::input(&core, session).await,
-        world::input(&core, session).await,
-    ];
-    let tx = world::begin(&core).await;
-    tx.lock_session(session).await.unwrap();
-    let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
-    row.initialization = Initialization::Complete;
-    tx.save_allocation(&mut row).await.unwrap();
-    let mut turn = tx.turn(sent).await.unwrap().unwrap();
-    (turn.state, turn.dispatch, turn.allocation_id) =
-        (TurnState::Running, Dispatch::Confirmed, Some(allocation));
-    assert!(tx.save_turn(&turn).await.unwrap());
-    tx.commit().await.unwrap();
+    let (session, allocation, sent) = world::working(&core).await;
+    let waits = world::input(&core, session).await;
 
     node.kill().await;
     node.host.lock().natives.get_mut(&allocation).unwrap().running = false;

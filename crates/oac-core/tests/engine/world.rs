@@ -10,7 +10,7 @@ use oac_lifecycle::placement::Request;
 use oac_model::{
     AllocationId, AllocationState, EnvironmentId, InputId, Network, SessionId, TurnId, TurnState,
 };
-use oac_store::{AllocationRow, NewInput, NewSession, OperationKind, OperationRow};
+use oac_store::{AllocationRow, Dispatch, Initialization, NewInput, NewSession, OperationKind, OperationRow};
 use oac_testkit::{core::TestCore, wait};
 
 /// A database a test runs on.
@@ -104,6 +104,24 @@ pub async fn input(core: &TestCore, session: SessionId) -> TurnId {
         .unwrap();
     tx.commit().await.unwrap();
     new.turn_id
+}
+
+/// A running sandbox on the only node that takes it, with a Turn that runs in it as if its runtime had linked.
+pub async fn working(core: &TestCore) -> (SessionId, AllocationId, TurnId) {
+    let (session, allocation) = session(core).await.unwrap();
+    until(core, allocation, AllocationState::Running).await;
+    let turn = input(core, session).await;
+    let tx = begin(core).await;
+    tx.lock_session(session).await.unwrap();
+    let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
+    row.initialization = Initialization::Complete;
+    tx.save_allocation(&mut row).await.unwrap();
+    let mut row = tx.turn(turn).await.unwrap().unwrap();
+    (row.state, row.dispatch, row.allocation_id) =
+        (TurnState::Running, Dispatch::Confirmed, Some(allocation));
+    assert!(tx.save_turn(&row).await.unwrap());
+    tx.commit().await.unwrap();
+    (session, allocation, turn)
 }
 
 pub async fn row(core: &TestCore, id: AllocationId) -> AllocationRow {
