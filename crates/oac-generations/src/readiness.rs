@@ -233,7 +233,6 @@ mod tests {
         next
     }
 
-    // inv: INV-N22
     #[test]
     fn only_a_successful_probe_of_a_published_generation_makes_it_ready() {
         let all = reachable();

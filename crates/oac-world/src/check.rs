@@ -15,7 +15,7 @@ use oac_wire::shapes::Operation;
 use crate::{
     agenda::Millis,
     database::{AllocationRow, Detail},
-    host::engine::Status,
+    host::{Host, engine::Status},
     ids,
     invariant::Invariant,
     network::LinkId,
@@ -154,6 +154,13 @@ impl World {
         }
         if let Some(what) = broken {
             self.violated(Invariant::OneSandbox, || what);
+        }
+        let holds = |host: &Host| (host.engine.containers.len(), self.db.nodes[&host.id].max_active);
+        let mut hosts = self.hosts.iter().map(holds);
+        if let Some((held, room)) = hosts.find(|(held, room)| *held > *room as usize) {
+            self.violated(Invariant::C10, || {
+                format!("{held} sandboxes on a host for {room}")
+            });
         }
     }
 

@@ -93,13 +93,16 @@ fn replay(seed: u64) {
     run(std::iter::once(seed), false);
 }
 
+// Marked is what the product's machines and planners decide. P15, P17, P26, C1, C2, C8, C12, C27, N20 and V6 are checked
+// too, but there the decision is that of the world's own rows and shells, which proves nothing of the product's.
+//
 // Cores and the network between them and nodes:
-// inv: INV-P3, INV-P4, INV-P5, INV-P6, INV-P7, INV-P8, INV-P12, INV-P13, INV-P14, INV-P15, INV-P17, INV-P19
-// inv: INV-P22, INV-P26, INV-P28, INV-P29, INV-C8, INV-C10, INV-C27
+// inv: INV-P3, INV-P4, INV-P5, INV-P6, INV-P7, INV-P8, INV-P12, INV-P13, INV-P14, INV-P19, INV-P22, INV-P28, INV-P29
+// inv: INV-C10
 // Allocations:
 // inv: INV-P9, INV-P10, INV-P23, INV-P32, INV-C16, INV-C17, INV-C18, INV-C19, INV-C22
 // Nodes:
-// inv: INV-P11, INV-N20, INV-N24, INV-N25, INV-N26, INV-N27, INV-N36
+// inv: INV-P11, INV-N24, INV-N25, INV-N26, INV-N27
 #[test]
 fn no_schedule_of_faults_breaks_an_invariant_and_every_world_comes_to_rest() {
     if let Some(seed) = setting("OAC_WORLD_SEED") {

@@ -1,7 +1,7 @@
 //! What Core stores of its nodes: presence, health, statuses, pins, and what it keeps (`oac-core`'s `presence`).
 
 use oac_model::{ConnectionId, Generation, NodeId, OwnerEpoch};
-use oac_peer::core::{Facts, RecordFailure, Recorded, RetentionAnswer};
+use oac_peer::core::{Facts, RecordFailure, Recorded, RetentionAnswer, StateName};
 use oac_wire::{
     Nullable,
     frames::{Deployment, GenerationState, Health, RetentionReference},
@@ -148,9 +148,19 @@ impl World {
             row.connection = None;
             row.statuses.clear();
         }
-        self.demand(mine || before.is_none() || !unfenced, Invariant::P5, || {
-            format!("a removal for {connection} erases {before:?}")
+        let erased = before.filter(|_| mine || unfenced).map(|(at, _)| at);
+        let stands = erased.is_some_and(|erased| self.stands(erased));
+        self.demand(!stands, Invariant::P5, || {
+            format!("a removal for {connection} erases {before:?}, which stands")
         });
+    }
+
+    /// Whether a hub's machine still opens or keeps the connection, whatever the rows say.
+    fn stands(&self, connection: ConnectionId) -> bool {
+        let lives = self.cores.iter().filter_map(|core| core.life.as_ref());
+        lives
+            .filter_map(|life| life.connections.get(&connection))
+            .any(|conn| matches!(conn.machine.state(), StateName::Opening | StateName::Live))
     }
 
     /// In one statement for all entries.
