@@ -69,9 +69,8 @@ impl Story {
                 Installation::start(&programs, folder.path(), gateway, database, program::Tie::Bound).await
             }
             Some(public) => {
-                let free = std::net::TcpListener::bind((gateway, 0)).unwrap();
-                let addresses = (free.local_addr().unwrap(), public);
-                drop(free);
+                let listen = SocketAddr::new(gateway, oac_testkit::port::unused(gateway).unwrap());
+                let addresses = (listen, public);
                 Installation::start_behind(&programs, folder.path(), addresses, database, program::Tie::Bound)
                     .await
             }

@@ -168,9 +168,8 @@ async fn docker_the_tutorial_does_what_it_says() {
         .unwrap();
     assert!(login.wait().await.unwrap().success());
 
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    let port = oac_testkit::port::unused(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+    let port = port.to_string();
     let mut shell = Shell::start(environment("bash"));
     for step in steps(TEXT) {
         let here = |text: &str| text.replace(&format!(":{PORT}/"), &format!(":{port}/"));

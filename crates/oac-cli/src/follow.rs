@@ -115,6 +115,11 @@ impl<'a> Follow<'a> {
                 continue;
             }
             if let Some(trouble) = &mut self.trouble {
+                // However long a request took, it is told before it is given up.
+                if !trouble.noticed && trouble.since.elapsed() >= self.patience.notice {
+                    trouble.noticed = true;
+                    return Ok(Told::Lost);
+                }
                 if trouble.since.elapsed() >= self.patience.give_up {
                     let last = trouble.last.take();
                     return Err(last.unwrap_or_else(|| {
@@ -123,10 +128,6 @@ impl<'a> Follow<'a> {
                                 .to_owned(),
                         )
                     }));
-                }
-                if !trouble.noticed && trouble.since.elapsed() >= self.patience.notice {
-                    trouble.noticed = true;
-                    return Ok(Told::Lost);
                 }
                 let notice = trouble.since + self.patience.notice;
                 if !trouble.noticed && notice < trouble.again {

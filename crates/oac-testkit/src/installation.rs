@@ -111,10 +111,7 @@ impl Installation {
         database: Option<&str>,
         tie: Tie,
     ) -> Result<Self> {
-        // The port is free now and Core binds it next; nothing else on this address takes ports meanwhile.
-        let listener = std::net::TcpListener::bind((address, 0)).map_err(io(folder))?;
-        let listen = listener.local_addr().map_err(io(folder))?;
-        drop(listener);
+        let listen = SocketAddr::new(address, crate::port::unused(address).map_err(io(folder))?);
         Self::start_behind(programs, folder, (listen, listen), database, tie).await
     }
 

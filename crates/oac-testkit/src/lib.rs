@@ -15,6 +15,9 @@ pub mod core_program;
 pub mod engine;
 #[cfg(feature = "product")]
 pub mod installation;
+#[cfg(feature = "core")]
+pub mod log;
+pub mod port;
 pub mod postgres;
 #[cfg(feature = "product")]
 pub mod private_engine;

@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
+    net::Ipv4Addr,
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -213,13 +213,10 @@ fn create_cluster(programs: &Path, account: Option<Account>, directory: &Path) -
 }
 
 fn free_port() -> Result<u16, ServerError> {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|source| ServerError::Io {
-            what: "finding a free port",
-            source,
-        })
+    crate::port::unused(Ipv4Addr::LOCALHOST.into()).map_err(|source| ServerError::Io {
+        what: "finding a free port",
+        source,
+    })
 }
 
 fn launch(

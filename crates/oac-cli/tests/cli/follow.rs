@@ -45,7 +45,12 @@ async fn a_connection_that_fell_silent_is_given_up_and_the_stream_goes_on_where_
     })
     .await;
     let client = client(&script);
-    let mut follow = follow(&client);
+    // Enough silence for a busy host to send what it was asked for, and no end of patience for what comes after it.
+    let mut follow = follow(&client).with_patience(Patience {
+        silence: Duration::from_secs(3),
+        give_up: Duration::from_secs(60),
+        ..LITTLE
+    });
     let mut places = Vec::new();
     while places.len() < 2 {
         if let Told::Event(event) = follow.next().await.unwrap() {

@@ -16,11 +16,7 @@ const EXE: &str = env!("CARGO_BIN_EXE_oac-core");
 
 /// A configuration in `folder` whose Core listens on a free port.
 fn configure(folder: &Path, more: &str) -> (std::path::PathBuf, String) {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = oac_testkit::port::unused(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
     let path = folder.join("config.toml");
     let database = folder.join("core.db");
     let text = format!(

@@ -1,13 +1,10 @@
 //! What Core's log may not hold, whatever a node sends or is sent.
 
-use std::{io::Write, sync::Arc};
-
 use futures_util::SinkExt as _;
 use oac_core::hub::{CallOutcome, Refusal};
+use oac_testkit::log::Log;
 use oac_wire::{CoreFrame, NodeFrame, frames::Response};
-use parking_lot::Mutex;
 use tokio_tungstenite::tungstenite::Message;
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 use crate::{
     calls,
@@ -15,48 +12,11 @@ use crate::{
     world::{self, On},
 };
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock()).into_owned()
-    }
-}
-
 // inv: INV-P20, INV-P25
 #[tokio::test]
 async fn cores_log_repeats_no_value_of_a_frame_and_no_credential() {
     const MARKER: &str = "text_of_the_engine_at_var_lib";
-    let log = Log::default();
-    let everything = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(
-            "info,oac_core=trace,oac_store=trace,oac_peer=trace",
-        ))
-        .with_ansi(false)
-        .with_writer(log.clone())
-        .finish();
-    tracing::subscriber::set_global_default(everything).unwrap();
-
+    let log = Log::of_process("info,oac_core=trace,oac_store=trace,oac_peer=trace");
     let core = world::core(On::Sqlite).await;
     let node = Node::enroll(&core, 1).await;
     let mut greeted = greet(&core, &node.enrolled, &health(true)).await.unwrap();
@@ -109,7 +69,7 @@ async fn cores_log_repeats_no_value_of_a_frame_and_no_credential() {
             }
         };
     }
-    let said = log.text();
+    let said = log.take();
     assert_eq!(said.matches("node connection closed").count(), 4, "{said}");
     for private in [
         MARKER,

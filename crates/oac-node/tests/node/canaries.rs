@@ -1,12 +1,9 @@
 //! Recognisable text in every error of the engine, every path and every credential, and a look at everything that
 //! leaves the node: frames, reasons to close, requests and its log.
 
-use std::{
-    io::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use axum::{
@@ -20,6 +17,7 @@ use oac_node::{
     backend,
     identity::{IdentityStore, Stored},
 };
+use oac_testkit::log::Log;
 use oac_wire::{
     Nullable,
     frames::{Arguments, NodeFrame},
@@ -27,10 +25,10 @@ use oac_wire::{
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::{
     installation::{Backend, Installation, known},
+    limits::again,
     scripted_core::ScriptedCore,
     shapes::{command, create, reference, response, uuid},
 };
@@ -91,35 +89,6 @@ async fn engine(State(engine): State<Arc<Engine>>, request: Request) -> Response
         body,
     )
         .into_response()
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn take(&self) -> String {
-        let said = std::mem::take(&mut *self.0.lock());
-        String::from_utf8_lossy(&said).into_owned()
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
 }
 
 fn observation() -> Arguments {
@@ -227,8 +196,9 @@ async fn hear(lists: bool, log: &Log) -> Vec<String> {
         link.send(wrong).await;
         while link.try_next().await.is_some() {}
         heard.append(&mut link.heard);
-        node.skip(60);
-        (link, _) = core.greet().await;
+        link = again(&mut core, &node).await;
+        link.hello().await;
+        link.welcome().await;
     }
     heard.append(&mut link.heard);
     for seen in core.script.seen.lock().iter() {
@@ -255,13 +225,7 @@ async fn hear(lists: bool, log: &Log) -> Vec<String> {
 // inv: INV-P20
 #[tokio::test]
 async fn no_text_of_the_engine_no_path_and_no_credential_is_in_a_frame_a_reason_to_close_or_a_request() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(log.clone())
-        .with_ansi(false);
-    let subscriber = subscriber.with_max_level(tracing::Level::TRACE).finish();
-    // Of the whole process: what a thread without one met first would else be disabled for all.
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let log = Log::of_process("trace");
     for lists in [false, true] {
         let heard = hear(lists, &log).await;
         assert!(heard.len() > 50, "{} frames", heard.len());

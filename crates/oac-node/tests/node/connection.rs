@@ -5,7 +5,7 @@ use oac_model::{DiagnosticCode, OwnerEpoch};
 use oac_wire::frames::{Arguments, NodeFrame};
 
 use crate::{
-    installation::{Installation, connected},
+    installation::{Installation, connected, dialed},
     provider::{PRIVATE_TEXT, Reply, scripted},
     scripted_core::{ScriptedCore, envelope, unauthorized},
     shapes::{command, output, reference, response, running},
@@ -95,12 +95,7 @@ async fn every_heartbeat_follows_a_probe_of_its_own_and_carries_its_code_alone()
 // inv: INV-P6
 #[tokio::test]
 async fn the_owner_epoch_is_durable_before_the_first_request_runs() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (_core, installation, mut calls, node, mut link) = dialed().await;
     link.owner_epoch = OwnerEpoch::try_from(41).unwrap();
     // Welcome and request leave together: the node may hold both before it has stored anything.
     let (_, request) = link.request(0, 60_000, Arguments::Info);
@@ -117,12 +112,7 @@ async fn the_owner_epoch_is_durable_before_the_first_request_runs() {
 // req: P-026
 #[tokio::test]
 async fn a_lower_owner_epoch_is_refused_and_the_identity_confirmed_before_the_next_dial() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, _calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (mut core, installation, _calls, node, mut link) = dialed().await;
     link.owner_epoch = OwnerEpoch::try_from(5).unwrap();
     link.welcome().await;
     drop(link);
@@ -248,12 +238,7 @@ async fn a_violation_closes_and_the_process_goes_on_after_confirming_its_identit
 
 #[tokio::test]
 async fn a_request_of_fifty_mebibytes_passes_right_after_the_welcome() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (_core, _installation, mut calls, node, mut link) = dialed().await;
     let stdin = vec![b'x'; 50 * 1024 * 1024];
     let (_, request) = link.request(0, 100_000, command(Some(stdin)));
     link.welcome().await;

@@ -8,10 +8,10 @@ use oac_wire::{
 };
 
 use crate::{
-    installation::{Installation, connected},
+    installation::{connected, dialed},
     limits::again,
-    provider::{Reply, scripted},
-    scripted_core::{Link, ScriptedCore},
+    provider::Reply,
+    scripted_core::Link,
     shapes::{reference, response, running},
 };
 
@@ -45,12 +45,7 @@ fn acknowledgement(link: &Link) -> String {
 // inv: INV-P1
 #[tokio::test]
 async fn a_welcome_of_32_kib_is_taken_and_one_byte_more_closes() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (mut core, _installation, mut calls, node, mut link) = dialed().await;
     let above = padded(welcome(&link), CONTROL_FRAME_BYTES + 1);
     link.socket.send(above).await.unwrap();
     link.closed().await;

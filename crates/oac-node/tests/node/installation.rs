@@ -51,14 +51,22 @@ fn document(core_url: &str, seccomp: &str, backend: &Backend) -> String {
     )
 }
 
-/// A scripted Core, and a node that it has welcomed: its files, the calls to its provider, itself with eight operations at
-/// a time, and its connection.
-pub(crate) async fn connected() -> (ScriptedCore, Installation, Calls, Running, Link) {
+/// A scripted Core, and a node that has said hello to it: its files, the calls to its provider, itself with eight
+/// operations at a time, and its connection.
+pub(crate) async fn dialed() -> (ScriptedCore, Installation, Calls, Running, Link) {
     let mut core = ScriptedCore::start().await;
     let installation = Installation::registered(&core);
     let (provider, calls) = scripted();
     let node = installation.start(provider, 8);
-    let (link, _) = core.greet().await;
+    let mut link = core.accept().await;
+    link.hello().await;
+    (core, installation, calls, node, link)
+}
+
+/// The same, and the node was welcomed.
+pub(crate) async fn connected() -> (ScriptedCore, Installation, Calls, Running, Link) {
+    let (core, installation, calls, node, mut link) = dialed().await;
+    link.welcome().await;
     (core, installation, calls, node, link)
 }
 

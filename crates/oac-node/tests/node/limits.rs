@@ -7,7 +7,7 @@ use oac_model::OwnerEpoch;
 use oac_wire::{NodeFrame, frames::Arguments};
 
 use crate::{
-    installation::{Installation, Running, connected},
+    installation::{Installation, Running, connected, dialed},
     provider::{Calls, Reply, scripted},
     scripted_core::{Link, ScriptedCore},
     shapes::{command, output, reference, response, running},
@@ -52,12 +52,7 @@ async fn thirty_five_seconds_without_a_frame_close_the_connection_however_many_p
 // req: P-019
 #[tokio::test]
 async fn a_core_that_says_no_welcome_within_15_s_is_left_and_dialed_again() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, _calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (mut core, _installation, _calls, node, link) = dialed().await;
     node.skip(15);
     link.closed().await;
     let mut link = again(&mut core, &node).await;
@@ -168,12 +163,7 @@ async fn a_core_that_takes_no_byte_for_10_s_loses_the_connection_though_it_goes_
 // inv: INV-P6
 #[tokio::test]
 async fn an_owner_epoch_outlives_a_kill_right_after_it_was_stored_and_no_lower_one_is_welcome() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, _calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (mut core, installation, _calls, node, mut link) = dialed().await;
     link.owner_epoch = OwnerEpoch::try_from(41).unwrap();
     link.welcome().await;
     let stored = async {
@@ -203,12 +193,7 @@ async fn an_owner_epoch_outlives_a_kill_right_after_it_was_stored_and_no_lower_o
 // inv: INV-P6
 #[tokio::test]
 async fn an_owner_epoch_that_cannot_be_made_durable_accepts_no_request() {
-    let mut core = ScriptedCore::start().await;
-    let installation = Installation::registered(&core);
-    let (provider, mut calls) = scripted();
-    let node = installation.start(provider, 8);
-    let mut link = core.accept().await;
-    link.hello().await;
+    let (mut core, installation, mut calls, node, mut link) = dialed().await;
     // A folder in the place of the file: nothing can be renamed over it.
     let identity = installation.state_dir.join("identity.json");
     let kept = installation.state_dir.join("kept");

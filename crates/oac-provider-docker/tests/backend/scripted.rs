@@ -221,24 +221,14 @@ async fn a_volume_that_will_not_go_leaves_kill_unconfirmed_until_it_does() {
 async fn a_held_operation_does_not_delay_another_reference() {
     let world = DockerWorld::scripted().await;
     world.tap.once(is_step(Step::Start), Fault::Hold);
-    let first = world.bootstrap();
-    let failed = world
-        .provider()
-        .create(&first, Instant::now() + Duration::from_millis(200))
-        .await;
-    assert!(failed.is_err());
-    let second = world.bootstrap();
-    world.provider().create(&second, later()).await.unwrap();
-    world.arrange(Arrange::Release).await;
-    world.provider().idle(&first.reference).await;
-    assert!(
-        world
-            .provider()
-            .info(&first.reference, later())
-            .await
-            .unwrap()
-            .create_settled
-    );
+    let (first, second, provider) = (world.bootstrap(), world.bootstrap(), world.provider());
+    let beside = async {
+        world.tap.await_held().await;
+        provider.create(&second, later()).await.unwrap();
+        world.arrange(Arrange::Release).await;
+    };
+    let (created, ()) = tokio::join!(provider.create(&first, later()), beside);
+    created.unwrap();
 }
 
 // inv: INV-V25

@@ -9,15 +9,14 @@ use std::{
 use async_trait::async_trait;
 use http::{Method, StatusCode};
 use oac_model::{
-    Artifacts, BootId, DiagnosticCode, Digest, Generation, ImageDigest, InstallationId, NetworkAccess,
-    ProviderKind, Reference, Resources, RuntimeRelease, Secret, SessionId, SourceCommit, Specification,
+    Artifacts, BootId, DiagnosticCode, Digest, Generation, ImageDigest, InstallationId, ProviderKind,
+    Reference, Resources, RuntimeRelease, SourceCommit, Specification,
 };
 use oac_provider::{
     Declarations, HostIdentity, Provider, Receipt, ReceiptStore, host_id_of,
     suite::{Arrange, Step, World},
 };
 use oac_provider_docker::{Clock, DockerConfig, DockerProvider, DockerSetup, engine_id};
-use oac_wire::shapes::{Bootstrap, Link, LinkResource, LinkResourceKind};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -334,34 +333,6 @@ fn build(
 impl World for DockerWorld {
     fn provider(&self) -> Arc<dyn Provider> {
         self.provider.lock().clone()
-    }
-
-    fn bootstrap(&self) -> Bootstrap {
-        let reference = Reference {
-            tenant_id: oac_model::ProjectId::random(),
-            environment_id: oac_model::EnvironmentId::random(),
-            allocation_id: oac_model::AllocationId::random(),
-        };
-        let secret = Digest::of(reference.allocation_id.to_string());
-        Bootstrap {
-            reference,
-            session_id: SessionId::random(),
-            network_access: NetworkAccess::Public,
-            allowed_domains: Vec::new(),
-            link: Link {
-                version: 1,
-                link_url: "ws://core.example/api/v1/sandbox-link".into(),
-                credential: Secret::new(secret.to_string()),
-                resource: LinkResource {
-                    tenant_id: reference.tenant_id,
-                    environment_id: reference.environment_id,
-                    kind: LinkResourceKind::Allocation,
-                    id: reference.allocation_id,
-                    generation: Generation::FIRST,
-                },
-            },
-            workspace: None.into(),
-        }
     }
 
     async fn arrange(&self, what: Arrange) {

@@ -10,11 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use oac_model::{
-    AllocationId, BootId, DiagnosticCode, Digest, EnvironmentId, Generation, InstallationId, NetworkAccess,
-    ProjectId, Reference, Secret, SessionId, StoreId,
-};
-use oac_wire::shapes::{Bootstrap, Link, LinkResource, LinkResourceKind};
+use oac_model::{BootId, DiagnosticCode, InstallationId, ProjectId, Reference, StoreId};
 use parking_lot::Mutex;
 
 use super::{
@@ -160,34 +156,6 @@ impl World for FakeWorld {
 
     fn declared(&self) -> Declarations {
         declared(self.work)
-    }
-
-    fn bootstrap(&self) -> Bootstrap {
-        let reference = Reference {
-            tenant_id: ProjectId::random(),
-            environment_id: EnvironmentId::random(),
-            allocation_id: AllocationId::random(),
-        };
-        let secret = Digest::of(reference.allocation_id.to_string());
-        Bootstrap {
-            reference,
-            session_id: SessionId::random(),
-            network_access: NetworkAccess::Public,
-            allowed_domains: Vec::new(),
-            link: Link {
-                version: 1,
-                link_url: "ws://core.example/api/v1/sandbox-link".into(),
-                credential: Secret::new(secret.to_string()),
-                resource: LinkResource {
-                    tenant_id: reference.tenant_id,
-                    environment_id: reference.environment_id,
-                    kind: LinkResourceKind::Allocation,
-                    id: reference.allocation_id,
-                    generation: Generation::FIRST,
-                },
-            },
-            workspace: None.into(),
-        }
     }
 
     async fn arrange(&self, what: Arrange) {

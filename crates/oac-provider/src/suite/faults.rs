@@ -2,15 +2,17 @@
 //! after its effect, its answer is unreadable, it comes after the deadline, or the backend cannot be reached from then on.
 //! The node restarts, and everything it says afterwards has to fit to what natively stands.
 
+use std::time::Instant;
+
 use oac_model::Reference;
 use oac_wire::shapes::{Bootstrap, Command, Info, Observation, ObservationMode, ObservedInstance};
 
 use super::{
-    Arrange, CallFault, World,
+    Arrange, CallFault, SOON, World,
     checkpoints::{self, resumption, source, suspension},
     code, is_settled_absent, later,
     lifecycle::{self, create_code, created},
-    phase, soon,
+    phase,
 };
 use crate::{Failure, NativeWork, Phase};
 
@@ -19,7 +21,7 @@ use crate::{Failure, NativeWork, Phase};
 async fn walk<T>(
     world: &dyn World,
     prepare: impl AsyncFn() -> T,
-    operation: impl AsyncFn(&T, std::time::Instant) -> Result<(), Failure>,
+    operation: impl AsyncFn(&T, Instant) -> Result<(), Failure>,
     arrive: impl AsyncFn(&T, Result<(), Failure>, &str),
 ) {
     let made = || match world.is_quick() {
@@ -27,7 +29,8 @@ async fn walk<T>(
         false => world.effects(),
     };
     for fault in CallFault::ALL {
-        for n in 0.. {
+        let (mut n, mut patience) = (0, SOON);
+        loop {
             let what = format!("call {n}, {fault:?}");
             let subject = prepare().await;
             let (calls, quick) = (made(), world.is_quick());
@@ -37,15 +40,22 @@ async fn walk<T>(
                 Arrange::FaultAtEffect
             };
             world.arrange(at(n, fault)).await;
-            let by = if fault == CallFault::Late { soon() } else { later() };
+            let late = fault == CallFault::Late;
+            let by = if late { Instant::now() + patience } else { later() };
             let outcome = operation(&subject, by).await;
-            let met = made() > calls + n;
+            let (met, succeeded) = (made() > calls + n, outcome.is_ok());
             world.arrange(Arrange::Release).await;
             world.arrange(Arrange::Calm).await;
             arrive(&subject, outcome, &what).await;
-            if !met {
+            if met {
+                n += 1;
+            } else if succeeded {
                 assert!(n >= 1 || !quick, "{what}: the operation makes no native call");
                 break;
+            } else {
+                assert!(late, "{what}: it failed without the fault");
+                // A slow host: the deadline passed before the call.
+                patience *= 2;
             }
         }
     }

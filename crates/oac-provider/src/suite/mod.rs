@@ -23,8 +23,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use oac_model::{DiagnosticCode, InstallationId, Reference};
-use oac_wire::shapes::{Bootstrap, Info};
+use oac_model::{
+    AllocationId, DiagnosticCode, Digest, EnvironmentId, Generation, InstallationId, NetworkAccess,
+    ProjectId, Reference, Secret, SessionId,
+};
+use oac_wire::shapes::{Bootstrap, Info, Link, LinkResource, LinkResourceKind};
 
 use cases::RUNS;
 
@@ -202,7 +205,33 @@ pub trait World: Send + Sync {
     fn declared(&self) -> Declarations;
 
     /// The create argument of a fresh reference.
-    fn bootstrap(&self) -> Bootstrap;
+    fn bootstrap(&self) -> Bootstrap {
+        let reference = Reference {
+            tenant_id: ProjectId::random(),
+            environment_id: EnvironmentId::random(),
+            allocation_id: AllocationId::random(),
+        };
+        let secret = Digest::of(reference.allocation_id.to_string());
+        Bootstrap {
+            reference,
+            session_id: SessionId::random(),
+            network_access: NetworkAccess::Public,
+            allowed_domains: Vec::new(),
+            link: Link {
+                version: 1,
+                link_url: "ws://core.example/api/v1/sandbox-link".into(),
+                credential: Secret::new(secret.to_string()),
+                resource: LinkResource {
+                    tenant_id: reference.tenant_id,
+                    environment_id: reference.environment_id,
+                    kind: LinkResourceKind::Allocation,
+                    id: reference.allocation_id,
+                    generation: Generation::FIRST,
+                },
+            },
+            workspace: None.into(),
+        }
+    }
 
     /// Panics where this world cannot do it.
     async fn arrange(&self, what: Arrange);
@@ -296,9 +325,12 @@ pub(crate) fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
+/// How long a caller waits for work that the case holds up.
+pub(crate) const SOON: Duration = Duration::from_millis(300);
+
 /// A deadline that work held up by the case certainly misses.
 pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_millis(300)
+    Instant::now() + SOON
 }
 
 pub(crate) fn is_running(info: &Info, reference: &Reference) {
