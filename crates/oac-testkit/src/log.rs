@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// From now on, what `filter` lets pass.
+    /// From now on, what `filter` lets pass, taken as the programs take theirs.
     ///
     /// # Panics
     /// When another test of this process has set a log: such a test has its process to itself.

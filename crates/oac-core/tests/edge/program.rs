@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use oac_core::config::Config;
 use oac_model::{NodeId, Secret};
 use oac_testkit::{
@@ -10,6 +11,7 @@ use oac_testkit::{
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio_tungstenite::tungstenite::Message;
 
 const LONG: Duration = Duration::from_secs(60);
 const EXE: &str = env!("CARGO_BIN_EXE_oac-core");
@@ -79,7 +81,7 @@ async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_noth
     assert!(!folder.path().join("core.db").exists(), "nothing was opened");
 }
 
-// inv: INV-C14, INV-P25
+// inv: INV-C14, INV-P25, INV-S12
 #[tokio::test]
 async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_no_credential() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,6 +127,22 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
         .await
         .expect(201);
 
+    // A sandbox's first message, which opens nothing.
+    let link = new_secret("");
+    let hello = json!({
+        "version": 1, "type": "hello", "credential": link.expose(), "runtime_version": "1",
+        "instance_id": NodeId::random(),
+        "resource": {
+            "tenant_id": NodeId::random(), "environment_id": NodeId::random(), "kind": "allocation",
+            "id": NodeId::random(), "generation": 0,
+        },
+    });
+    let address = url.replacen("http", "ws", 1) + "/api/v1/sandbox-link";
+    let (mut socket, _) = tokio_tungstenite::connect_async(address).await.unwrap();
+    socket.send(Message::text(hello.to_string())).await.unwrap();
+    let answer = socket.next().await.unwrap().unwrap().into_text().unwrap();
+    assert!(answer.contains("link_credential_rejected"), "{answer}");
+
     let id = err.split_whitespace().nth(2).unwrap();
     assert_eq!(
         run(&["core-key", "revoke", "--config", path, id]).await.0,
@@ -143,7 +161,7 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
         .concat();
     let told = String::from_utf8_lossy(&told).into_owned() + &core.log_text();
     assert!(told.contains("sqlite") || told.contains("run"));
-    for secret in [&core_key, &token, &credential] {
+    for secret in [&core_key, &token, &credential, &link] {
         let text = secret.expose().rsplit('_').next().unwrap();
         assert!(!told.contains(text));
     }
