@@ -3,7 +3,7 @@
 
 use std::{
     io::Write as _,
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -57,7 +57,8 @@ impl CoreProgram {
 }
 
 fn configure(folder: &Path, beside: &TestCore) -> std::io::Result<(PathBuf, String)> {
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let loopback = Ipv4Addr::LOCALHOST.into();
+    let address = SocketAddr::new(loopback, crate::port::unused(loopback)?);
     let mut text = format!("listen = [\"{address}\"]\nmetrics_listen = \"\"\n");
     if let Some(public_url) = &beside.public_url {
         text += &format!("public_url = \"{public_url}\"\n");
