@@ -134,7 +134,7 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
         "instance_id": NodeId::random(),
         "resource": {
             "tenant_id": NodeId::random(), "environment_id": NodeId::random(), "kind": "allocation",
-            "id": NodeId::random(), "generation": 0,
+            "id": NodeId::random(), "generation": 1,
         },
     });
     let address = url.replacen("http", "ws", 1) + "/api/v1/sandbox-link";
