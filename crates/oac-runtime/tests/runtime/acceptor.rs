@@ -362,26 +362,24 @@ impl Told {
     }
 }
 
+/// Follows to the end, acknowledging what comes; a busy host may take its time, as long as something comes.
 pub(crate) async fn told(client: &LinkClient, turn: TurnId, offset: u64) -> Told {
-    let follow = async {
-        let mut told = Told::default();
-        let mut output = client.output(turn, offset).await.unwrap();
-        loop {
-            let batch = output.next_batch(1 << 20).await.unwrap();
-            if batch.is_empty() {
-                return told;
-            }
-            for item in batch {
-                told.push(item);
-            }
-            let ack = Ack {
-                offset: output.offset(),
-                is_final: false,
-            };
-            assert!(client.ack(turn, ack).await.unwrap());
+    let mut told = Told::default();
+    let mut output = client.output(turn, offset).await.unwrap();
+    loop {
+        let batch = timeout(LONG, output.next_batch(1 << 20)).await.unwrap().unwrap();
+        if batch.is_empty() {
+            return told;
         }
-    };
-    timeout(LONG, follow).await.unwrap()
+        for item in batch {
+            told.push(item);
+        }
+        let ack = Ack {
+            offset: output.offset(),
+            is_final: false,
+        };
+        assert!(timeout(LONG, client.ack(turn, ack)).await.unwrap().unwrap());
+    }
 }
 
 /// Begins, follows to the end, and acknowledges it.
