@@ -17,13 +17,14 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::{
+    core_process::{self, CoreSettings},
     engine::{Engine, EngineError},
-    program::{Program, ProgramError, Tie, tied},
+    program::{Program, ProgramError, Tie},
 };
 
 /// The account that nodes run as.
 const NODE_UID: u32 = 65532;
-/// How long Core may take to serve, and a node to become ready.
+/// How long a node may take to become ready.
 const START: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -125,15 +126,17 @@ impl Installation {
     ) -> Result<Self> {
         make_folder(folder, 0o755)?;
         let (url, public_url) = (format!("http://{listen}"), format!("http://{public}"));
-        let config = folder.join("core.toml");
         let database = match database {
             Some(url) => url.to_owned(),
             None => format!("sqlite://{}", folder.join("core.db").display()),
         };
-        let text = format!(
-            "listen = [\"{listen}\"]\nmetrics_listen = \"\"\npublic_url = \"{public_url}\"\n\n[database]\nurl = \"{database}\"\n"
-        );
-        write(&config, text.as_bytes(), 0o600)?;
+        let settings = CoreSettings {
+            listen,
+            public_url: Some(&public_url),
+            database_url: &database,
+            database_password: None,
+        };
+        let config = settings.write(folder, "core").map_err(io(folder))?;
         let http = reqwest::Client::builder()
             .timeout(Duration::from_secs(60))
             .build()
@@ -160,22 +163,22 @@ impl Installation {
 
     /// Starts Core (again) and waits until it serves.
     pub async fn start_core(&mut self) -> Result<()> {
-        let mut command = tied(&self.programs.join("oac-core"), self.tie);
-        command.arg("run").arg("--config").arg(&self.config);
-        let mut program = Program::start("oac-core", command, &self.folder.join("core.log"))?;
-        let (http, ready) = (self.http.clone(), format!("{}/readyz", self.url));
-        program
-            .until("Core serves", START, async || {
-                http.get(&ready)
-                    .send()
-                    .await
-                    .ok()
-                    .filter(|r| r.status().is_success())
-                    .map(|_| ())
-            })
-            .await?;
+        let log = self.folder.join("core.log");
+        let mut program = core_process::start(&self.program("oac-core"), &self.config, &log, self.tie)?;
+        core_process::until_answered(&mut program, &self.url, "readyz").await?;
         self.core = Some(program);
         Ok(())
+    }
+
+    /// Leaves Core's process to the caller, who also starts it again: for an installation of several Cores behind one
+    /// address, which is then set as [`Self::url`].
+    pub fn take_core(&mut self) -> Option<Program> {
+        self.core.take()
+    }
+
+    /// The configuration that Core is started with.
+    pub fn core_config(&self) -> &Path {
+        &self.config
     }
 
     /// Ends Core by SIGKILL, as a crash would.

@@ -9,6 +9,8 @@
 pub mod between;
 #[cfg(feature = "core")]
 pub mod core;
+#[cfg(feature = "product")]
+pub mod core_process;
 #[cfg(feature = "core")]
 pub mod core_program;
 #[cfg(feature = "product")]

@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Write as _},
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -60,6 +60,7 @@ pub struct PrivateServer {
     child: Child,
     port: u16,
     directory: TempDir,
+    durability: Durability,
 }
 
 /// The account to run as, when this process is root.
@@ -102,6 +103,7 @@ impl PrivateServer {
                         child,
                         port,
                         directory,
+                        durability,
                     });
                 }
                 Err(error) => last = error,
@@ -113,6 +115,29 @@ impl PrivateServer {
     /// For `OAC_TEST_POSTGRES`: the maintenance database, as a superuser without password.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// Stops it as a crash would, every connection with it, and starts it again on the same data, which it recovers.
+    /// Without [`Durability::Real`] the last commits may be gone.
+    ///
+    /// # Errors
+    /// It does not serve again.
+    pub fn crash_and_start(&mut self) -> Result<(), ServerError> {
+        let programs = programs().ok_or(ServerError::NotInstalled)?;
+        let io = |what| move |source| ServerError::Io { what, source };
+        // SIGQUIT ends its processes, too, and waits for them; nothing is written any more.
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-QUIT", &pid]).status();
+        told.map_err(io("stopping postgres"))?;
+        self.child.wait().map_err(io("stopping postgres"))?;
+        let directory = self.directory.path();
+        self.child = launch(&programs, account()?, directory, self.port, self.durability)?;
+        Ok(())
     }
 
     /// What the server wrote.
@@ -250,7 +275,9 @@ fn launch(
     let Some(stderr) = child.stderr.take() else {
         unreachable!("stderr was piped");
     };
-    let mut log = File::create(log_path(directory)).map_err(io("creating the server's log"))?;
+    let mut log = File::options();
+    let log = log.create(true).append(true).open(log_path(directory));
+    let mut log = log.map_err(io("creating the server's log"))?;
     let (ready, readiness) = sync_channel(1);
     std::thread::spawn(move || {
         let mut tail = Vec::new();

@@ -10,3 +10,4 @@ mod link;
 mod random;
 mod readers;
 mod sandbox;
+mod takeover;

@@ -1,19 +1,18 @@
 //! Another Core takes over while a Turn runs (core.md section 3, sessions.md section 8). Its owner is the program
 //! itself, which can be stopped, killed and frozen; the Core in the test's process stands by.
 
+use std::net::SocketAddr;
+
 use oac_link::service::OutputStreamName::{Stderr, Stdout};
 use oac_model::TurnId;
 use oac_store::Dispatch;
 use oac_testkit::{
+    between::Relay,
     core::{Answer, CoreOptions, TestCore, send},
     core_program::CoreProgram,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
 use tokio_tungstenite::tungstenite::Error;
 
 use crate::{
@@ -108,42 +107,6 @@ async fn ends(world: &World, placed: &Placed, turn: TurnId) {
     }
 }
 
-/// One address for whichever Core it leads to now, as installations with a standby have.
-struct Address {
-    url: String,
-    leads_to: watch::Sender<String>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Address {
-    async fn leading_to(core: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (leads_to, target) = watch::channel(core.to_owned());
-        let forward = async move {
-            let mut streams = tokio::task::JoinSet::new();
-            loop {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let core = target.borrow().trim_start_matches("http://").to_owned();
-                streams.spawn(async move {
-                    if let Ok(mut core) = TcpStream::connect(core).await {
-                        let _ = tokio::io::copy_bidirectional(&mut client, &mut core).await;
-                    }
-                });
-            }
-        };
-        #[allow(clippy::disallowed_methods)] // It ends with this value.
-        let task = tokio::spawn(forward);
-        Self { url, leads_to, task }
-    }
-}
-
 /// Prints, waits for the file `go`, prints on; each start leaves a line in `starts`.
 const LONG_COMMAND: &str = "echo started >> starts; i=0; \
     while [ $i -lt 4000 ]; do echo \"line $i\"; i=$((i+1)); done; \
@@ -154,8 +117,9 @@ const LONG_COMMAND: &str = "echo started >> starts; i=0; \
 #[tokio::test]
 async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_and_a_standby_takes_over() {
     let pair = Pair::start().await;
-    let address = Address::leading_to(&pair.owner.url).await;
-    let runtime = Runtime::dialing(&address.url, &pair.placed);
+    // One address for whichever Core it leads to now, as installations with a standby have.
+    let relay = Relay::to(address_of(&pair.owner.url)).await;
+    let runtime = Runtime::dialing(&format!("http://{}", relay.address), &pair.placed);
     let folder = tempfile::tempdir().unwrap();
     let body = json!({ "args": ["sh", "-c", LONG_COMMAND], "cwd": folder.path() });
     let path = format!("/v1/sessions/{}/inputs", pair.placed.session);
@@ -168,7 +132,7 @@ async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_a
         .await;
     pair.owner.program.kill().await;
     // Whatever the runtime reaches in between answers 503 before the upgrade.
-    address.leads_to.send_replace(pair.world.core.url.clone());
+    relay.lead_to(address_of(&pair.world.core.url));
     pair.world.core.core().owner.owned().await;
     pair.world.until_linked(&pair.placed).await;
     std::fs::write(folder.path().join("go"), "").unwrap();
@@ -195,6 +159,10 @@ async fn pg_a_command_under_the_real_runtime_runs_on_while_its_owner_is_killed_a
     let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
     assert_eq!(starts, "started\n");
     runtime.kill().await;
+}
+
+fn address_of(url: &str) -> SocketAddr {
+    url.trim_start_matches("http://").parse().unwrap()
 }
 
 fn bytes(length: usize) -> Vec<u8> {

@@ -1,12 +1,13 @@
 //! What stands between a client and Core on real networks: a proxy that is asked by CONNECT and may go dead, and a
 //! reverse proxy that rewrites requests and ends idle connections. All pass bytes on through a [`Passage`], which a test
-//! stops, cuts or lets time pass in.
+//! stops, cuts or lets time pass in. A relay reads nothing and passes on whatever comes.
 
 mod connect_proxy;
 mod passage;
+mod relay;
 mod reverse_proxy;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -15,6 +16,7 @@ use tokio::{
 
 pub use connect_proxy::{Asked, ConnectProxy, Reply};
 pub use passage::Passage;
+pub use relay::Relay;
 pub use reverse_proxy::ReverseProxy;
 
 /// Accepts on a free port of loopback and serves each connection, until the tasks are dropped.
@@ -23,7 +25,16 @@ where
     F: Fn(TcpStream) -> W + Send + 'static,
     W: Future<Output = ()> + Send + 'static,
 {
-    let bound = TcpListener::bind("127.0.0.1:0").await;
+    serve_on(IpAddr::V4(Ipv4Addr::LOCALHOST), work).await
+}
+
+/// Likewise, on a free port of `address`.
+async fn serve_on<F, W>(address: IpAddr, work: F) -> (SocketAddr, JoinSet<()>)
+where
+    F: Fn(TcpStream) -> W + Send + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    let bound = TcpListener::bind((address, 0)).await;
     let listener = bound.unwrap_or_else(|e| panic!("cannot listen: {e}"));
     let address = listener
         .local_addr()
