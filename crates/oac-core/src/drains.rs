@@ -10,15 +10,16 @@ use std::{sync::Arc, time::Duration};
 
 use oac_lifecycle::drain::{self, Drain, Held, Next, Then};
 use oac_model::{AllocationId, NodeId};
-use oac_store::{
-    AllocationRow, AuditEntry, DrainRetained, DrainThen, NodeRow, Ownership, SlotCounts, StoreError, Tx,
-};
-use serde_json::{Value, json};
+use oac_store::{AllocationRow, DrainRetained, DrainThen, NodeRow, Ownership, SlotCounts, StoreError, Tx};
+use serde_json::json;
 
 use crate::{
     Core,
     allocations::{self, Cause},
-    http::error::Chain,
+    http::{
+        auth::{Audited, record_own},
+        error::Chain,
+    },
     placement::facts_of,
     sessions,
     task::Kind,
@@ -114,22 +115,15 @@ async fn step(core: &Core, ownership: &Ownership, id: NodeId) -> Result<bool, St
         None | Some((_, Next::Wait)) => Ok(false),
         Some((row, Next::PassDeadline)) => {
             tx.pass_drain_deadline(id).await?;
-            audit(
-                &tx,
-                &row,
-                "node",
-                id.to_string(),
-                "drain_deadline",
-                json!({ "then": row.drain_then }),
-            )
-            .await?;
+            let entry = Audited::new("node", id, "drain_deadline");
+            audit(&tx, &row, entry.details(json!({ "then": row.drain_then }))).await?;
             tx.commit().await?;
             tracing::info!(node_id = %id, "a drain's deadline passed");
             Ok(true)
         }
         Some((row, Next::Complete)) => {
             tx.end_drain(id).await?;
-            audit(&tx, &row, "node", id.to_string(), "drain_complete", json!({})).await?;
+            audit(&tx, &row, Audited::new("node", id, "drain_complete")).await?;
             let facts = facts_of(core, &tx, id).await?;
             tx.commit().await?;
             facts.remember(core);
@@ -145,24 +139,9 @@ async fn step(core: &Core, ownership: &Ownership, id: NodeId) -> Result<bool, St
 }
 
 /// What the drain does by itself is told with the address that asked for it.
-async fn audit(
-    tx: &Tx,
-    row: &NodeRow,
-    resource_type: &str,
-    resource_id: String,
-    action: &str,
-    details: Value,
-) -> Result<(), StoreError> {
-    tx.audit(&AuditEntry {
-        actor: "core",
-        source: row.drain_source.as_deref().unwrap_or("drain"),
-        resource_type,
-        resource_id,
-        action,
-        details,
-    })
-    .await
-    .map(drop)
+async fn audit(tx: &Tx, row: &NodeRow, entry: Audited<'_>) -> Result<(), StoreError> {
+    let source = row.drain_source.as_deref().unwrap_or("drain");
+    record_own(tx, source, entry).await
 }
 
 fn then(row: &NodeRow) -> Then {
@@ -222,11 +201,11 @@ async fn end(
             Ok(())
         }
         Some(Then::Archive) => {
-            let Some(archived) = sessions::archive(&tx, session).await? else {
+            let Some(archived) = sessions::archive(&tx, session, Cause::Archive).await? else {
                 return Ok(());
             };
-            let details = json!({ "drained_node": id });
-            audit(&tx, &row, "session", session.to_string(), "archive", details).await?;
+            let entry = Audited::new("session", session, "archive");
+            audit(&tx, &row, entry.details(json!({ "drained_node": id }))).await?;
             tx.commit().await?;
             archived.tell(core);
             Ok(())

@@ -76,7 +76,7 @@ impl Hub {
     /// Closes every node connection, before Core stands by or stops. While Core still owns the installation their
     /// presence is removed first.
     pub async fn close_all(&self) {
-        self.closing.send_modify(|n| *n += 1);
+        self.hang_up();
         let emptied = async {
             loop {
                 let freed = self.freed.notified();
@@ -89,6 +89,11 @@ impl Hub {
         if tokio::time::timeout(CLOSE_ALL_WAIT, emptied).await.is_err() {
             tracing::warn!("node connections did not end in time");
         }
+    }
+
+    /// Closes every node connection and waits for none.
+    pub fn hang_up(&self) {
+        self.closing.send_modify(|n| *n += 1);
     }
 
     /// Reports of nodes that wait for a transaction, those in the one that runs not counted.

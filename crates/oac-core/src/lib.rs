@@ -19,6 +19,7 @@ mod openapi;
 pub mod owner;
 pub mod placement;
 pub mod presence;
+pub mod resets;
 pub mod routes;
 pub mod run;
 pub mod sessions;

@@ -96,6 +96,18 @@ impl OwnerHandle {
         }
     }
 
+    /// What this process owns instead of `ownership`, under which a transaction was refused: the next epoch after a reset
+    /// that it completed, which the renewal of its lease tells; or nothing.
+    pub async fn instead_of(&self, ownership: &Ownership) -> Option<Ownership> {
+        let mut changes = self.subscribe();
+        let changed = async {
+            while self.ownership().as_ref() == Some(ownership) && changes.changed().await.is_ok() {}
+        };
+        // A renewal that gets no answer says nothing.
+        let _ = tokio::time::timeout(RENEWAL, changed).await;
+        self.ownership().filter(|now| now != ownership)
+    }
+
     fn renewed(&self, ownership: &Ownership, asked_at: Instant) {
         *self.held.lock() = Some(Held {
             ownership: *ownership,

@@ -11,9 +11,11 @@ mod view;
 
 use std::{sync::Arc, time::Duration};
 
-use oac_lifecycle::placement::{Answer, Recheck, Request, recheck};
+use oac_lifecycle::placement::{Answer, Deployment, Recheck, Request, recheck};
 use oac_model::{AllocationId, EnvironmentId, NodeId, PlacementId, ProjectId, SessionId};
-use oac_store::{DeploymentLock, NewAllocation, NewPlacement, PlacementRow, SessionRow, StoreError, Tx};
+use oac_store::{
+    DeploymentLock, NewAllocation, NewPlacement, PlacementRow, Read, SessionRow, StoreError, Tx,
+};
 
 use crate::{
     Core, allocations,
@@ -153,9 +155,8 @@ async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> 
             if !reread {
                 // Memory may be behind a deployment that was saved a moment ago.
                 reread = true;
-                let deployment = deployment_view(core, &core.store.single()).await?;
-                if deployment != core.hub.memory().deployment() {
-                    core.hub.memory().set_deployment(deployment);
+                let remembered = core.hub.memory().deployment();
+                if read_deployment(core, &core.store.single()).await? != remembered {
                     continue;
                 }
             }
@@ -225,9 +226,9 @@ async fn check(
 ) -> Result<Checked, StoreError> {
     tx.lock_deployment(DeploymentLock::Shared).await?;
     let memory = core.hub.memory();
-    let deployment = deployment_view(core, tx).await?;
-    if deployment != memory.deployment() {
-        memory.set_deployment(deployment.clone());
+    let remembered = memory.deployment();
+    let deployment = read_deployment(core, tx).await?;
+    if deployment != remembered {
         let refuses = deployment.reset_in_progress
             || !deployment.specification_valid
             || deployment.mode != oac_lifecycle::placement::Mode::Nodes;
@@ -306,26 +307,37 @@ pub(crate) async fn facts_of(core: &Core, tx: &Tx, id: NodeId) -> Result<Facts, 
     Ok(Facts(Some((ticket, node))))
 }
 
-/// Reads the deployment into memory. Call it after every write to the deployment.
+/// Reads the deployment, and remembers it.
+async fn read_deployment(core: &Core, read: &Read) -> Result<Deployment, StoreError> {
+    let memory = core.hub.memory();
+    let ticket = memory.ticket();
+    let deployment = deployment_view(core, read).await?;
+    memory.set_deployment(ticket, deployment.clone());
+    Ok(deployment)
+}
+
+/// Reads the deployment into memory. Call it after every write to the deployment, before anybody is told.
 pub async fn refresh_deployment(core: &Core) {
-    match deployment_view(core, &core.store.single()).await {
-        Ok(deployment) => core.hub.memory().set_deployment(deployment),
-        Err(error) => tracing::warn!(error = %Chain(&error), "the deployment cannot be read"),
+    if let Err(error) = read_deployment(core, &core.store.single()).await {
+        tracing::warn!(error = %Chain(&error), "the deployment cannot be read");
     }
 }
 
-/// Starts this part's worker: memory follows the deployment, and forgets everything when ownership changes.
+/// Whether the deployment is being reset. Reads nothing but right after an ownership began.
+pub(crate) async fn resetting(core: &Core, read: &Read) -> Result<bool, StoreError> {
+    match core.hub.memory().resetting() {
+        Some(resetting) => Ok(resetting),
+        None => Ok(read_deployment(core, read).await?.reset_in_progress),
+    }
+}
+
+/// Starts this part's worker: memory follows the deployment.
 pub fn start(core: &Arc<Core>) {
     let core_ = core.clone();
     core.tasks.spawn(Kind::Worker, "placement memory", async move {
         let core = core_;
-        let mut owned = None;
         loop {
-            let ownership = core.owner.owned().await;
-            if owned != Some(ownership) {
-                owned = Some(ownership);
-                core.hub.memory().clear();
-            }
+            core.owner.owned().await;
             refresh_deployment(&core).await;
             tokio::time::sleep(DEPLOYMENT_REFRESH).await;
         }

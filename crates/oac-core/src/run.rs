@@ -20,7 +20,7 @@ use crate::{
     link::{self, Links},
     metrics::{self, Metrics},
     owner::{self, OwnerHandle},
-    placement, presence,
+    placement, presence, resets,
     sessions::access::{self, Accesses},
     task::{Kind, Tasks},
     turns::{self, Turns},
@@ -214,6 +214,7 @@ fn start_workers(core: &Arc<Core>) {
     placement::start(core);
     allocations::start(core);
     drains::start(core);
+    resets::start(core);
     turns::start(core);
     access::start(core);
 }
@@ -227,7 +228,7 @@ impl Running {
         core.links.close_all().await;
         core.tasks.shutdown().await;
         if let Some(ownership) = core.owner.ownership()
-            && let Err(error) = core.store.release_ownership(&ownership).await
+            && let Err(error) = core.store.release_ownership(ownership.holder).await
         {
             tracing::warn!(%error, "the lease was not given up: another Core waits until it expires");
         }

@@ -1,5 +1,6 @@
 //! What every handler and worker of one Core process shares.
 
+use oac_store::StoreError;
 use tokio::sync::Notify;
 
 use crate::{
@@ -32,12 +33,21 @@ pub struct Pokes {
     pub allocations: Notify,
     pub turns: Notify,
     pub drains: Notify,
+    pub resets: Notify,
+    /// The owner renews its lease at once, and so learns under which epoch it goes on.
+    pub lease: Notify,
 }
 
 impl Core {
     /// A transaction of this owner; 503 `core_standby` when it is none any more.
     pub async fn begin(&self) -> Result<oac_store::Tx, ApiError> {
         let ownership = self.owner.ownership().ok_or_else(ApiError::standby)?;
-        Ok(self.store.begin(&ownership).await?)
+        match self.store.begin(&ownership).await {
+            Err(StoreError::NotOwner { .. }) => {
+                let now = self.owner.instead_of(&ownership).await;
+                Ok(self.store.begin(&now.ok_or_else(ApiError::standby)?).await?)
+            }
+            begun => Ok(begun?),
+        }
     }
 }

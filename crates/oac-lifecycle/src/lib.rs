@@ -11,6 +11,7 @@ pub mod discard;
 pub mod drain;
 pub mod limits;
 pub mod placement;
+pub mod reset;
 pub mod suspension;
 
 /// Milliseconds on a clock that only moves forward; its zero has no meaning.

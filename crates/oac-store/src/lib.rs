@@ -53,6 +53,7 @@ mod ownership;
 mod placements;
 mod projects;
 mod reports;
+mod resets;
 mod row;
 mod sessions;
 mod texts;
@@ -83,6 +84,7 @@ pub use ownership::{Claim, Holder, OwnerRow, Ownership};
 pub use placements::{NewPlacement, PlacementRow, SlotCounts};
 pub use projects::ProjectRow;
 pub use reports::NodeReport;
+pub use resets::{NewReset, ResetSession, ResourceGroup};
 pub use row::{Labels, Metadata};
 pub use sessions::{NewSession, SessionRow};
 pub use texts::{
@@ -92,4 +94,4 @@ pub use texts::{
 };
 pub use tokens::{EnrollmentTokenRow, NewEnrollmentToken};
 pub use turns::{InputRow, NewInput, TurnRow};
-pub use tx::{DeploymentLock, Read, Tx};
+pub use tx::{DeploymentLock, LastTx, Read, Tx};

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 /// Rows a worker scans at a time (core.md section 11).
 pub const WORKER_PAGE: u64 = 32;
+/// The suspension policy of a deployment that nobody changed (core.md section 5).
+pub const DEFAULT_IDLE_SECONDS: u32 = 300;
+pub const DEFAULT_RETENTION_SECONDS: u32 = 86_400;
+/// Allocations with one diagnostic that are listed.
+pub const DIAGNOSED_ALLOCATIONS: u64 = 1000;
 /// Generations deleted in one collection pass (core.md section 6).
 pub const COLLECTED_GENERATIONS: u64 = 32;
 /// Events kept for a Session (sessions.md section 2).

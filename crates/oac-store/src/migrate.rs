@@ -32,6 +32,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0002_drain_deadline.sql"),
         creates_installation: false,
     },
+    Migration {
+        number: 3,
+        name: "unarchived sessions",
+        sql: include_str!("schema/0003_unarchived_sessions.sql"),
+        creates_installation: false,
+    },
 ];
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.
@@ -128,8 +134,12 @@ async fn apply(store: &Store, migration: &Migration) -> Result<(), StoreError> {
     if migration.creates_installation {
         tx.execute(
             "INSERT INTO deployment (id, installation_id, generation, configuration, metadata, idle_seconds, \
-             retention_seconds) VALUES (1, $1, 0, '{}', '{}', 300, 86400)",
-            params![InstallationId::random()],
+             retention_seconds) VALUES (1, $1, 0, '{}', '{}', $2, $3)",
+            params![
+                InstallationId::random(),
+                limits::DEFAULT_IDLE_SECONDS,
+                limits::DEFAULT_RETENTION_SECONDS
+            ],
         )
         .await?;
     }

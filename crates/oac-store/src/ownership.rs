@@ -12,7 +12,8 @@ use crate::{
     tx::Read,
 };
 
-/// Names one run of one Core process.
+/// Names one run of one Core process; no later run has the same. Only its own doing raises the epoch while it holds the
+/// lease: the completion of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder(Uuid);
 
@@ -126,27 +127,32 @@ impl Store {
         Ok(Some(Ownership { holder, epoch }))
     }
 
-    /// Prolongs the lease to `lease` from now; false when another Core has taken it. It waits for no owner transaction.
-    pub async fn renew_ownership(&self, ownership: &Ownership, lease: Duration) -> Result<bool, StoreError> {
-        self.set_expiry(ownership, lease).await
+    /// Prolongs the lease to `lease` from now and returns it as it is: under a later epoch when this holder has begun one.
+    /// `None` when another Core has taken it. It waits for no owner transaction but one that begins an epoch.
+    pub async fn renew_ownership(
+        &self,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<Option<Ownership>, StoreError> {
+        self.set_expiry(holder, lease).await
     }
 
     /// Expires the lease at once, for a clean stop; harmless when another Core has taken it.
-    pub async fn release_ownership(&self, ownership: &Ownership) -> Result<(), StoreError> {
-        self.set_expiry(ownership, Duration::ZERO).await.map(drop)
+    pub async fn release_ownership(&self, holder: Holder) -> Result<(), StoreError> {
+        self.set_expiry(holder, Duration::ZERO).await.map(drop)
     }
 
-    async fn set_expiry(&self, ownership: &Ownership, lease: Duration) -> Result<bool, StoreError> {
+    async fn set_expiry(&self, holder: Holder, lease: Duration) -> Result<Option<Ownership>, StoreError> {
         let tx = self.begin_lease().await?;
         let sql = format!(
-            "UPDATE core_owner SET expires_at = {} + $1 WHERE id = 1 AND holder = $2 AND epoch = $3",
+            "UPDATE core_owner SET expires_at = {} + $1 WHERE id = 1 AND holder = $2 RETURNING epoch",
             tx.dialect.clock()
         );
-        let changed = tx
-            .execute(&sql, params![millis(lease), ownership.holder.0, ownership.epoch])
-            .await?;
+        let row = tx.row(&sql, params![millis(lease), holder.0]).await?;
+        let Some(row) = row else { return Ok(None) };
+        let epoch = row.get("epoch")?;
         tx.commit_unfenced().await?;
-        Ok(changed == 1)
+        Ok(Some(Ownership { holder, epoch }))
     }
 }
 

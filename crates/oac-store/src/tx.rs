@@ -46,6 +46,11 @@ pub struct Tx {
     held: Mutex<Rank>,
 }
 
+/// The last transaction of an epoch: none of that epoch is open beside it, and it may begin the next one, in which the
+/// same holder goes on ([`LastTx::complete_reset`]).
+#[derive(Debug)]
+pub struct LastTx(Tx);
+
 /// The last lock taken, in the order of core.md section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -96,19 +101,35 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotOwner`] when another Core took over; then nothing else may be done.
     pub async fn begin(&self, ownership: &Ownership) -> Result<Tx, StoreError> {
+        self.begin_under(ownership, &AdvisoryLock::Owner.shared()).await
+    }
+
+    /// As [`Self::begin`], once every other transaction of the epoch has ended, and with none beside it until it ends.
+    ///
+    /// # Errors
+    /// As [`Self::begin`]; [`StoreError::Busy`] when the others do not end in time.
+    pub async fn begin_last(&self, ownership: &Ownership) -> Result<LastTx, StoreError> {
+        let tx = self
+            .begin_under(ownership, &AdvisoryLock::Owner.exclusive())
+            .await?;
+        Ok(LastTx(tx))
+    }
+
+    async fn begin_under(&self, ownership: &Ownership, lock: &str) -> Result<Tx, StoreError> {
         let mut tries = Tries::of_begin();
         loop {
-            let begun = self.begin_once(ownership).await;
+            let begun = self.begin_once(ownership, lock).await;
             if !tries.again(&begun) {
                 return begun;
             }
         }
     }
 
-    async fn begin_once(&self, ownership: &Ownership) -> Result<Tx, StoreError> {
+    async fn begin_once(&self, ownership: &Ownership, lock: &str) -> Result<Tx, StoreError> {
         let read = self.begin_unfenced().await?;
+        // SQLite has one writer.
         if read.dialect.is_postgres() {
-            read.execute(&AdvisoryLock::Owner.shared(), vec![]).await?;
+            read.execute(lock, vec![]).await?;
         }
         let owner = read.owner().await?;
         if !owner.is(ownership) {
@@ -290,6 +311,23 @@ impl Read {
                 column: "now".to_owned(),
             }),
         }
+    }
+}
+
+impl Deref for LastTx {
+    type Target = Tx;
+    fn deref(&self) -> &Tx {
+        &self.0
+    }
+}
+
+impl LastTx {
+    /// As [`Tx::commit`].
+    ///
+    /// # Errors
+    /// As [`Tx::commit`].
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.0.commit().await
     }
 }
 

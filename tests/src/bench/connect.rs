@@ -133,7 +133,7 @@ impl Known {
             }
             tx.commit().await?;
         }
-        store.release_ownership(&owner).await?;
+        store.release_ownership(owner.holder).await?;
         store.close().await;
         Ok(members)
     }

@@ -85,7 +85,12 @@ pub enum MachineAuth {
 impl CoreKeyAuth {
     /// Stores the audit entry of a write in the write's transaction (INV-C15).
     pub async fn audit(&self, tx: &Tx, entry: Audited<'_>) -> Result<(), StoreError> {
-        record(tx, &format!("core_key:{}", self.core_key_id), self.peer, entry).await
+        record(tx, &self.actor(), self.peer, entry).await
+    }
+
+    /// Who asked, as the audit entries of the request say.
+    pub(crate) fn actor(&self) -> String {
+        format!("core_key:{}", self.core_key_id)
     }
 
     /// Where the request came from, as its audit entries say.
@@ -135,7 +140,15 @@ pub(crate) async fn record(
     peer: Option<IpAddr>,
     entry: Audited<'_>,
 ) -> Result<(), StoreError> {
-    let source = source(peer);
+    store(tx, actor, &source(peer), entry).await
+}
+
+/// Stores an audit entry for what Core does by itself, long after it was asked for from `source`.
+pub(crate) async fn record_own(tx: &Tx, source: &str, entry: Audited<'_>) -> Result<(), StoreError> {
+    store(tx, "core", source, entry).await
+}
+
+async fn store(tx: &Tx, actor: &str, source: &str, entry: Audited<'_>) -> Result<(), StoreError> {
     let Audited {
         resource_type,
         resource_id,
@@ -144,7 +157,7 @@ pub(crate) async fn record(
     } = entry;
     tx.audit(&AuditEntry {
         actor,
-        source: &source,
+        source,
         resource_type,
         resource_id,
         action,

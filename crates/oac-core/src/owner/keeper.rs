@@ -34,6 +34,7 @@ async fn stand_by(core: &Core, holder: Holder, lock: Option<&ExclusiveLock>) -> 
         let asked_at = Instant::now();
         match core.store.acquire_ownership(holder, LEASE, claim).await {
             Ok(Some(ownership)) => {
+                core.hub.memory().clear();
                 core.owner.renewed(&ownership, asked_at);
                 return ownership;
             }
@@ -49,23 +50,38 @@ async fn stand_by(core: &Core, holder: Holder, lock: Option<&ExclusiveLock>) -> 
     }
 }
 
+/// This Core completed a reset, and owns the installation under the next epoch: what it remembers of the nodes, and their
+/// connections, are of the one before.
+fn go_on(core: &Core, renewed: &Ownership) {
+    tracing::info!(epoch = %renewed.epoch, "this Core goes on under the next epoch");
+    core.hub.memory().clear();
+    core.hub.hang_up();
+}
+
 /// Renews until the lease is lost.
-async fn hold(core: &Core, ownership: Ownership) {
+async fn hold(core: &Core, mut ownership: Ownership) {
     let mut pause = RENEWAL;
     loop {
-        tokio::time::sleep(pause.min(core.owner.lease_left())).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause.min(core.owner.lease_left())) => {}
+            () = core.pokes.lease.notified() => {}
+        }
         let asked_at = Instant::now();
         let answer = tokio::time::timeout(
             core.owner.lease_left(),
-            core.store.renew_ownership(&ownership, LEASE),
+            core.store.renew_ownership(ownership.holder, LEASE),
         )
         .await;
         match answer {
-            Ok(Ok(true)) => {
+            Ok(Ok(Some(renewed))) => {
+                if renewed != ownership {
+                    go_on(core, &renewed);
+                    ownership = renewed;
+                }
                 core.owner.renewed(&ownership, asked_at);
                 pause = RENEWAL;
             }
-            Ok(Ok(false)) => return,
+            Ok(Ok(None)) => return,
             Ok(Err(error)) => {
                 tracing::warn!(error = %Chain(&error), "the lease was not renewed");
                 pause = RETRY;

@@ -28,6 +28,10 @@ pub struct Memory {
 
 struct Inner {
     deployment: Deployment,
+    /// Whether it was read since everything was forgotten.
+    known: bool,
+    /// Of the newest reading of the deployment, or of the moment everything was forgotten.
+    read: Ticket,
     nodes: HashMap<NodeId, Entry>,
 }
 
@@ -53,6 +57,8 @@ impl Default for Memory {
             tickets: AtomicU64::new(1),
             inner: Mutex::new(Inner {
                 deployment,
+                known: false,
+                read: Ticket(0),
                 nodes: HashMap::new(),
             }),
         }
@@ -60,13 +66,26 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Call it while the node's row is locked.
+    /// Call it while the node's row is locked, or before the deployment is read.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub fn set_deployment(&self, deployment: Deployment) {
-        self.inner.lock().deployment = deployment;
+    /// Remembers the deployment as it was read after `ticket` was drawn. One that reads it after a commit therefore knows
+    /// that no reading from before that commit is remembered any more.
+    pub fn set_deployment(&self, ticket: Ticket, deployment: Deployment) {
+        let mut inner = self.inner.lock();
+        if inner.read < ticket {
+            inner.read = ticket;
+            inner.known = true;
+            inner.deployment = deployment;
+        }
+    }
+
+    /// Whether the deployment is being reset; `None` before it was read.
+    pub fn resetting(&self) -> Option<bool> {
+        let inner = self.inner.lock();
+        inner.known.then_some(inner.deployment.reset_in_progress)
     }
 
     pub fn deployment(&self) -> Deployment {
@@ -139,16 +158,22 @@ impl Memory {
         self.inner.lock().nodes.remove(&id);
     }
 
-    /// Forgets everything, when ownership changes.
+    /// Forgets everything, before an ownership begins.
     pub fn clear(&self) {
-        self.inner.lock().nodes.clear();
+        let ticket = self.ticket();
+        let mut inner = self.inner.lock();
+        inner.nodes.clear();
+        inner.known = false;
+        inner.read = ticket;
     }
 
     /// Chooses, and holds the chosen node's slot until the returned choice is dropped, so that callers at the same moment
     /// spread over the nodes instead of queueing for one row.
     pub fn choose(&self, request: &Request) -> Choice<'_> {
         let mut inner = self.inner.lock();
-        let Inner { deployment, nodes } = &mut *inner;
+        let Inner {
+            deployment, nodes, ..
+        } = &mut *inner;
         let answer = place(request, deployment, nodes.values().map(|entry| &entry.node));
         let held = match answer {
             Answer::Node { id, .. } => nodes.get_mut(&id).map(|entry| {
@@ -239,12 +264,33 @@ mod tests {
 
     fn memory() -> Memory {
         let memory = Memory::default();
-        memory.set_deployment(Deployment {
+        let deployment = Deployment {
             mode: Mode::Nodes,
             public_url: Some("http://c".to_owned()),
             ..memory.deployment()
-        });
+        };
+        memory.set_deployment(memory.ticket(), deployment);
         memory
+    }
+
+    #[test]
+    fn a_reading_of_the_deployment_from_before_a_later_one_or_an_earlier_ownership_is_not_remembered() {
+        let memory = Memory::default();
+        assert_eq!(memory.resetting(), None);
+        let reading = |reset_in_progress| Deployment {
+            reset_in_progress,
+            ..Memory::default().deployment()
+        };
+        let (older, newer) = (memory.ticket(), memory.ticket());
+        memory.set_deployment(newer, reading(true));
+        memory.set_deployment(older, reading(false));
+        assert_eq!(memory.resetting(), Some(true));
+        let late = memory.ticket();
+        memory.clear();
+        memory.set_deployment(late, reading(true));
+        assert_eq!(memory.resetting(), None);
+        memory.set_deployment(memory.ticket(), reading(false));
+        assert_eq!(memory.resetting(), Some(false));
     }
 
     #[test]

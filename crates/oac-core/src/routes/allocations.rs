@@ -103,17 +103,21 @@ impl Allocation {
     }
 }
 
-/// Whether an operator may give the allocation up now. Its node is looked up only when that decides it.
-async fn is_discardable(read: &Read, row: &AllocationRow) -> Result<bool, StoreError> {
-    let sandbox = Sandbox {
+/// Whether an operator may give the allocation up, whose node is online or not.
+pub(super) fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
+    discard::is_discardable(Sandbox {
         state: row.state,
         given_up: row.cause.is_some(),
         diagnostic: row
             .diagnostic
             .and_then(|diagnostic| Diagnostic::from_text(diagnostic.as_str())),
-        node_online: true,
-    };
-    let Some(node_id) = row.node_id.filter(|_| discard::is_discardable(sandbox)) else {
+        node_online,
+    })
+}
+
+/// Whether an operator may give the allocation up now. Its node is looked up only when that decides it.
+async fn is_discardable(read: &Read, row: &AllocationRow) -> Result<bool, StoreError> {
+    let Some(node_id) = row.node_id.filter(|_| may_discard(row, true)) else {
         return Ok(false);
     };
     let (owner, node) = (read.owner().await?, read.node(node_id).await?);
@@ -121,10 +125,7 @@ async fn is_discardable(read: &Read, row: &AllocationRow) -> Result<bool, StoreE
         .epoch
         .zip(node)
         .is_some_and(|(epoch, node)| node.online(epoch, owner.now, ONLINE_WINDOW));
-    Ok(discard::is_discardable(Sandbox {
-        node_online,
-        ..sandbox
-    }))
+    Ok(may_discard(row, node_online))
 }
 
 async fn page(read: &Read, rows: Vec<AllocationRow>, limit: u64) -> Result<Json<Page<Allocation>>, ApiError> {

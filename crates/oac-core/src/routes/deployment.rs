@@ -1,6 +1,8 @@
 //! The installation's one sandbox selection (core.md section 5).
 
+mod reset;
 mod rollout;
+mod suspension;
 mod view;
 
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use crate::{
         router::{Body, Route},
         strict::{NoQuery, StrictJson, StrictQuery},
     },
+    placement,
 };
 pub(crate) use rollout::{NodeReadiness, ReadinessState};
 pub(crate) use view::{Mode, SafeDeployment};
@@ -36,6 +39,9 @@ pub(crate) fn routes() -> Vec<Route> {
         Route::new(Credential::CoreKey, Body::None, routes!(get_deployment)),
         Route::new(Credential::CoreKey, json, routes!(create_deployment)).refuses(&[409]),
         Route::new(Credential::CoreKey, json, routes!(update_deployment)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(suspension::change_suspension)).refuses(&[409]),
+        Route::new(Credential::CoreKey, json, routes!(reset::reset_deployment)).refuses(&[409]),
+        Route::new(Credential::CoreKey, Body::None, routes!(reset::cancel_reset)).refuses(&[409]),
     ]
 }
 
@@ -57,6 +63,39 @@ struct DeploymentSelection {
     configuration: Option<Map<String, Value>>,
     #[schema(nullable = false, value_type = Option<String>)]
     credential: Option<Secret>,
+}
+
+/// A write to the deployment under its exclusive lock.
+struct Write {
+    tx: Tx,
+    /// As it is stored before.
+    row: DeploymentRow,
+}
+
+impl Write {
+    async fn begin(core: &Core) -> Result<Self, ApiError> {
+        let tx = core.begin().await?;
+        tx.lock_deployment(DeploymentLock::Exclusive).await?;
+        let row = tx.deployment().await?;
+        Ok(Self { tx, row })
+    }
+
+    /// 409 unless the caller knows the present generation.
+    fn refuse_stale(&self, expected_generation: u64) -> Result<(), ApiError> {
+        if i64::try_from(expected_generation) == Ok(self.row.generation) {
+            Ok(())
+        } else {
+            Err(ApiError::generation_stale(self.row.generation))
+        }
+    }
+
+    /// Commits; placement learns of it, and the caller is shown the deployment.
+    async fn commit(self, core: &Core) -> Result<Json<SafeDeployment>, ApiError> {
+        let view = SafeDeployment::read(&self.tx, &core.config).await?;
+        self.tx.commit().await?;
+        placement::refresh_deployment(core).await;
+        Ok(Json(view))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,10 +153,8 @@ async fn select(
     method: Method,
     body: DeploymentSelection,
 ) -> Result<Json<SafeDeployment>, ApiError> {
-    let tx = core.begin().await?;
-    tx.lock_deployment(DeploymentLock::Exclusive).await?;
-    let current = tx.deployment().await?;
-    if let Some(specification) = decide(&tx, &current, method, body).await? {
+    let write = Write::begin(core).await?;
+    if let Some(specification) = decide(&write, method, body).await? {
         let digest = specification.digest();
         let selection = Selection {
             specification,
@@ -125,30 +162,26 @@ async fn select(
             metadata: json!({}),
             credential_sealed: None,
         };
-        let generation = tx.save_selection(&selection).await?;
+        let generation = write.tx.save_selection(&selection).await?;
         let details = json!({
             "provider": selection.specification.provider,
             "generation": generation,
             "specification_digest": digest,
         });
-        let entry = Audited::new("sandbox_deployment", current.installation_id, "change").details(details);
-        auth.audit(&tx, entry).await?;
+        let entry = Audited::new("sandbox_deployment", write.row.installation_id, "change");
+        auth.audit(&write.tx, entry.details(details)).await?;
     }
-    let view = SafeDeployment::read(&tx, &core.config).await?;
-    tx.commit().await?;
-    Ok(Json(view))
+    write.commit(core).await
 }
 
 /// The specification to be saved; `None` when it is the present one. Refusals in the order of core.md section 5.
 async fn decide(
-    tx: &Tx,
-    current: &DeploymentRow,
+    write: &Write,
     method: Method,
     body: DeploymentSelection,
 ) -> Result<Option<Specification>, ApiError> {
-    if i64::try_from(body.expected_generation) != Ok(current.generation) {
-        return Err(ApiError::generation_stale(current.generation));
-    }
+    write.refuse_stale(body.expected_generation)?;
+    let Write { tx, row: current } = write;
     if current.resetting() {
         return Err(ApiError::reset_in_progress());
     }

@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Vec<Route> {
     };
     vec![
         Route::new(Credential::CoreKey, json, routes!(create_enrollment_token)).refuses(&[409]),
-        Route::new(Credential::CoreKey, Body::None, routes!(revoke_enrollment_token)),
+        Route::new(Credential::CoreKey, Body::None, routes!(revoke_enrollment_token)).refuses(&[409]),
     ]
 }
 
@@ -139,7 +139,7 @@ async fn create_enrollment_token(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// Revokes a token that was not used; 404 for any other.
+/// Revokes a token that was not used; 404 for any other. 409 during a reset, whose completion revokes all.
 #[utoipa::path(
     delete,
     path = "/core/v1/sandbox/enrollment-tokens/{enrollment_id}",
@@ -149,8 +149,13 @@ async fn create_enrollment_token(
 async fn revoke_enrollment_token(Operator { core, auth, target }: Operator) -> Result<StatusCode, ApiError> {
     let id: EnrollmentId = target.id("enrollment_id")?;
     let tx = core.begin().await?;
+    tx.lock_deployment(DeploymentLock::Shared).await?;
+    let resetting = tx.deployment().await?.resetting();
     if !tx.revoke_enrollment_token(id).await? {
         return Err(ApiError::not_found());
+    }
+    if resetting {
+        return Err(ApiError::reset_in_progress());
     }
     auth.audit(&tx, Audited::new("enrollment_token", id, "revoke"))
         .await?;

@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 
 use super::{read::target_session, shapes::SessionShape, view};
 use crate::{
-    Core, allocations,
+    Core,
+    allocations::{self, Cause},
     http::{
         ApiError,
         auth::{Audited, ProjectAuth},
@@ -37,7 +38,7 @@ pub(crate) async fn delete_session(
 ) -> Result<(StatusCode, Json<SessionShape>), ApiError> {
     let tx = core.begin().await?;
     let session = target_session(&tx, auth.project_id, &target).await?;
-    let done = archive(&tx, session.id).await?;
+    let done = archive(&tx, session.id, Cause::Archive).await?;
     if let Some(done) = done {
         auth.audit(&tx, Audited::new("session", session.id, "archive"))
             .await?;
@@ -71,7 +72,8 @@ impl Archived {
 }
 
 /// Ends the Session, its Turns and its claim on a sandbox; `None` when it is archived already, or none.
-pub(crate) async fn archive(tx: &Tx, id: SessionId) -> Result<Option<Archived>, StoreError> {
+/// `cause` is why its sandbox goes.
+pub(crate) async fn archive(tx: &Tx, id: SessionId, cause: Cause) -> Result<Option<Archived>, StoreError> {
     let session = tx.lock_session(id).await?.filter(|s| s.archived_at.is_none());
     let Some(session) = session else {
         return Ok(None);
@@ -85,9 +87,7 @@ pub(crate) async fn archive(tx: &Tx, id: SessionId) -> Result<Option<Archived>, 
         .await?
         .map(|a| a.id);
     match allocation {
-        Some(allocation) => {
-            drop(allocations::begin_cleanup(tx, allocation, allocations::Cause::Archive).await?)
-        }
+        Some(allocation) => drop(allocations::begin_cleanup(tx, allocation, cause).await?),
         None => {
             // A placement that no allocation took up yet: nothing was ever sent.
             if let Some(placement) = tx.unreleased_placement(session.environment_id).await? {
@@ -185,7 +185,7 @@ pub(crate) async fn archive_session(
     if generation != request.expected_generation {
         return Err(ApiError::generation_stale(generation));
     }
-    let done = archive(&tx, session.id).await?;
+    let done = archive(&tx, session.id, Cause::Archive).await?;
     if done.is_some() {
         auth.audit(&tx, Audited::new("session", session.id, "archive"))
             .await?;

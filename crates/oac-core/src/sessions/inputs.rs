@@ -118,7 +118,7 @@ impl Admission {
         if allocation.is_none() && tx.unreleased_placement(session.environment_id).await?.is_none() {
             return Ok(Placed::Nowhere(Box::new(session)));
         }
-        if core.hub.memory().deployment().reset_in_progress {
+        if placement::resetting(core, &tx).await? {
             return Err(ApiError::reset_in_progress_unavailable());
         }
         let id = allocation.as_ref().map(|a| a.id);

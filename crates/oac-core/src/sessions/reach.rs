@@ -51,11 +51,12 @@ impl Reach {
         kind: FileOperationKind,
     ) -> Result<Self, ApiError> {
         let until = Instant::now() + limits::REACH_WAIT;
-        let session = target_session(&core.store.single(), project, target).await?;
+        let read = core.store.single();
+        let session = target_session(&read, project, target).await?;
         if session.archived_at.is_some() {
             return Err(ApiError::session_archived());
         }
-        if core.hub.memory().deployment().reset_in_progress {
+        if placement::resetting(core, &read).await? {
             return Err(ApiError::reset_in_progress_unavailable());
         }
         let access = core

@@ -20,6 +20,8 @@ mod node;
 mod operating;
 mod placement;
 mod reports;
+mod reset;
+mod resetting;
 mod secrets;
 mod storm;
 mod world;

@@ -53,6 +53,22 @@ async fn under(seed: u64, core: TestCore) {
         }
     }
     assert!(complaints.is_empty(), "{complaints:#?}");
+    resets(&world.core, &operations, &schemas).await;
+}
+
+/// Last, for it takes away what the other routes are asked about.
+async fn resets(core: &TestCore, operations: &[Operation<'_>], schemas: &Schemas<'_>) {
+    let path = "/core/v1/sandbox/deployment";
+    let now = core.operator(Method::GET, path, None).await.expect(200);
+    let body = serde_json::json!({ "expected_generation": now["generation"], "clear": "force" });
+    let route = format!("{path}/reset");
+    let operation = operations
+        .iter()
+        .find(|one| one.method == Method::POST && one.path == route);
+    let shown = core.operator(Method::POST, &route, Some(&body)).await.expect(200);
+    assert!(shown["reset"]["remaining"].is_object());
+    let answer = (200, "application/json", &shown);
+    assert_eq!(wrong(operation.unwrap(), schemas, true, answer), None);
 }
 
 /// What the description does not say of an answer.

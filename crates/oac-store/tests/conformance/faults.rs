@@ -119,7 +119,8 @@ mod pg_only {
         for _ in 0..3 {
             fill(store).await;
             world.raw(END_ALL).await;
-            assert!(store.renew_ownership(&world.owner, LEASE).await.unwrap());
+            let renewed = store.renew_ownership(world.owner.holder, LEASE).await;
+            assert_eq!(renewed.unwrap(), Some(world.owner));
             all_uses_work(&world, "the end of all connections").await;
             world.raw(END_ALL).await;
             let snapshots = join_all((0..6).map(|_| async { store.read().await?.owner().await.map(drop) }));
@@ -289,15 +290,16 @@ mod pg_only {
             let tx = tx?;
             tx.create_project("unheard").await.map(drop)
         });
-        let (writes, renewed, single) =
-            tokio::join!(join_all(writes), store.renew_ownership(&owner, lease), async {
-                store.single().owner().await
-            },);
+        let (writes, renewed, single) = tokio::join!(
+            join_all(writes),
+            store.renew_ownership(owner.holder, lease),
+            async { store.single().owner().await },
+        );
         for write in writes {
             assert!(matches!(write, Err(StoreError::Broken { .. })), "{write:?}");
         }
         // On other connections than those.
-        assert!(renewed.unwrap());
+        assert_eq!(renewed.unwrap(), Some(owner));
         assert!(single.unwrap().is(&owner));
         for read in join_all((0..POOL).map(|_| store.read())).await {
             assert_eq!(read.unwrap().projects().await.unwrap(), []);

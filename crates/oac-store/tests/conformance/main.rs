@@ -11,6 +11,7 @@ mod operations;
 mod output;
 mod owner;
 mod placing;
+mod resets;
 mod schema;
 mod sessions;
 mod tokens;
@@ -88,6 +89,12 @@ suite! {
         a_terminal_turn_never_changes,
         one_turn_of_a_session_runs_at_a_time,
         unfinished_turns_are_found_in_order;
+    resets:
+        a_completed_reset_leaves_nothing_of_the_deployment_and_begins_the_next_epoch_and_generation,
+        the_last_transaction_of_an_epoch_waits_for_the_others_of_it,
+        a_reset_is_forced_or_canceled_only_while_it_stands,
+        what_is_left_is_told_apart_and_adds_up,
+        the_sessions_of_a_reset_come_in_pages_without_archived_ones;
     file_operations:
         an_open_file_operation_is_found_until_it_ends_and_none_outlives_its_owner;
     faults:

@@ -38,7 +38,14 @@ pub(crate) async fn a_transaction_of_an_older_epoch_changes_no_row(world: World)
         matches!(refused, Err(StoreError::NotOwner { epoch }) if epoch == world.owner.epoch),
         "{refused:?}"
     );
-    assert!(!world.store.renew_ownership(&world.owner, LEASE).await.unwrap());
+    assert_eq!(
+        world
+            .store
+            .renew_ownership(world.owner.holder, LEASE)
+            .await
+            .unwrap(),
+        None
+    );
     // The right epoch with another holder is not the owner either.
     let impostor = oac_store::Ownership {
         holder: world.owner.holder,
@@ -79,8 +86,9 @@ pub(crate) async fn a_takeover_waits_for_the_open_transactions_of_the_owner(worl
 }
 
 pub(crate) async fn a_released_lease_is_free_at_once_and_renewal_of_a_lost_one_is_refused(world: World) {
-    assert!(world.store.renew_ownership(&world.owner, LEASE).await.unwrap());
-    world.store.release_ownership(&world.owner).await.unwrap();
+    let renewed = world.store.renew_ownership(world.owner.holder, LEASE).await;
+    assert_eq!(renewed.unwrap(), Some(world.owner));
+    world.store.release_ownership(world.owner.holder).await.unwrap();
     assert!(world.store.single().owner().await.unwrap().expired());
     let standby = world.another_core(Duration::ZERO).await;
     let taken = standby
@@ -88,9 +96,16 @@ pub(crate) async fn a_released_lease_is_free_at_once_and_renewal_of_a_lost_one_i
         .await
         .unwrap()
         .unwrap();
-    assert!(!world.store.renew_ownership(&world.owner, LEASE).await.unwrap());
+    assert_eq!(
+        world
+            .store
+            .renew_ownership(world.owner.holder, LEASE)
+            .await
+            .unwrap(),
+        None
+    );
     // Releasing what is lost takes nothing from the new owner.
-    world.store.release_ownership(&world.owner).await.unwrap();
+    world.store.release_ownership(world.owner.holder).await.unwrap();
     let owner = standby.single().owner().await.unwrap();
     assert!(owner.is(&taken) && !owner.expired());
 }
@@ -143,7 +158,8 @@ mod pg_only {
         let tx = world.begin().await;
         tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
         tx.create_project("open").await.unwrap();
-        assert!(world.store.renew_ownership(&world.owner, LEASE).await.unwrap());
+        let renewed = world.store.renew_ownership(world.owner.holder, LEASE).await;
+        assert_eq!(renewed.unwrap(), Some(world.owner));
         tx.commit().await.unwrap();
     }
 

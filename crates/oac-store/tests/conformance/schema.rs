@@ -53,7 +53,7 @@ pub(crate) async fn a_schema_from_a_newer_version_is_refused(world: World) {
         .await;
     let error = world.open(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Newer { found: 999, known: 2 }),
+        matches!(error, OpenError::Newer { found: 999, known: 3 }),
         "{error}"
     );
 }

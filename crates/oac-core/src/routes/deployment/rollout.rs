@@ -123,7 +123,9 @@ pub(crate) enum RolloutState {
 }
 
 /// The buckets, and the state that follows from them.
-pub(crate) fn summarize(nodes: &[NodeReadiness]) -> (RolloutState, RolloutNodes) {
+pub(crate) fn summarize<'a>(
+    nodes: impl IntoIterator<Item = &'a NodeReadiness>,
+) -> (RolloutState, RolloutNodes) {
     let mut counts = RolloutNodes::default();
     let mut state = RolloutState::Settled;
     for node in nodes {

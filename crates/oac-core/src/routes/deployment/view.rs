@@ -1,12 +1,13 @@
 //! The safe deployment: what an operator sees of the selection. No secret is in it.
 
-use oac_model::{Digest, InstallationId, OwnerEpoch, ProviderKind, Specification, Time};
-use oac_store::{Read, ResetClear, StoreError};
+use oac_model::{Digest, InstallationId, OwnerEpoch, ProviderKind, Specification};
+use oac_store::{NodeRow, Read, ResourceCounts, StoreError};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     super::shapes::{ProviderSchema, SpecificationSchema},
+    reset::Reset,
     rollout::{self, NodeReadiness, RolloutNodes, RolloutState},
 };
 use crate::{config::Config, http::ApiError};
@@ -71,18 +72,6 @@ pub(crate) struct SafeDeployment {
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Reset {
-    #[schema(value_type = String)]
-    clear: Option<ResetClear>,
-    #[schema(value_type = String, format = DateTime)]
-    requested_at: Time,
-    #[schema(required, value_type = Option<String>, format = DateTime)]
-    deadline_at: Option<Time>,
-    #[schema(required, value_type = Option<String>, format = DateTime)]
-    forced_at: Option<Time>,
-}
-
-#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Rollout {
     state: RolloutState,
     /// Sandboxes that still run an older generation.
@@ -113,7 +102,6 @@ impl SafeDeployment {
         let owner = read.owner().await?;
         // Core answers only as owner, so some epoch has begun.
         let owner_epoch = owner.epoch.ok_or_else(ApiError::standby)?;
-        let counts = read.resource_counts().await?;
         let target = match row.target() {
             None => None,
             Some(generation) => {
@@ -124,23 +112,31 @@ impl SafeDeployment {
             }
         };
         let mode = row.provider.map(Mode::of);
-        let (state, nodes) = if mode == Some(Mode::Nodes) {
+        let nodes: Vec<(NodeRow, NodeReadiness)> = if mode == Some(Mode::Nodes) {
             let reports = match &target {
                 Some(target) => read.statuses_of_generation(target.generation).await?,
                 None => Vec::new(),
             };
             let generation = target.as_ref().map(|t| t.generation);
-            let nodes: Vec<_> = read
-                .nodes()
-                .await?
-                .iter()
-                .map(|node| NodeReadiness::of(node, &reports, generation, owner_epoch, owner.now))
-                .collect();
-            let (state, counts) = rollout::summarize(&nodes);
-            (state, Some(counts))
+            let nodes = read.nodes().await?.into_iter();
+            nodes
+                .map(|node| {
+                    let readiness = NodeReadiness::of(&node, &reports, generation, owner_epoch, owner.now);
+                    (node, readiness)
+                })
+                .collect()
         } else {
-            (RolloutState::Settled, None)
+            Vec::new()
         };
+        // In one statement whichever it is: what remains of a reset adds up to the resources (INV-C23).
+        let (counts, reset) = if row.resetting() {
+            let groups = read.resource_groups().await?;
+            let reset = Reset::read(read, &row, &groups, &nodes).await?;
+            (ResourceCounts::of(&groups), reset)
+        } else {
+            (read.resource_counts().await?, None)
+        };
+        let (state, buckets) = rollout::summarize(nodes.iter().map(|(_, readiness)| readiness));
         let configured = target.is_some();
         Ok(Self {
             installation_id: row.installation_id,
@@ -149,16 +145,11 @@ impl SafeDeployment {
             mode,
             generation: row.generation,
             owner_epoch,
-            reset: row.reset_requested_at.map(|requested_at| Reset {
-                clear: row.reset_clear,
-                requested_at,
-                deadline_at: row.reset_deadline_at,
-                forced_at: row.reset_forced_at,
-            }),
+            reset,
             rollout: Rollout {
                 state,
                 previous_generation_sandboxes: counts.previous_generation,
-                nodes,
+                nodes: (mode == Some(Mode::Nodes)).then_some(buckets),
             },
             suspension: (row.provider == Some(ProviderKind::Microsandbox)).then_some(Suspension {
                 idle_seconds: row.idle_seconds,

@@ -1,0 +1,206 @@
+//! The worker that resets the deployment (core.md section 14).
+//!
+//! It must guarantee that a reset archives what it was asked to archive, once; that a cancel is obeyed from its commit on;
+//! that the deployment is given back exactly when nothing of it is left (INV-C23); and that a Core killed between any two
+//! steps goes on. `oac_lifecycle::reset` names the next step from the deployment's row and what is left; each step is one
+//! transaction that locks the deployment, reads it again and decides again. What is archived is cleaned up by the
+//! allocation workers, so a node that is away delays the reset and nothing else.
+//!
+//! The last step also begins the next owner epoch. This Core goes on under it: its lease is renewed at once, and the
+//! renewal says which epoch it now is. Until then its transactions are refused like those of a Core that lost its lease.
+
+use std::{sync::Arc, time::Duration};
+
+use oac_lifecycle::reset::{self, Event, Left, Next, Session, State};
+use oac_model::SessionId;
+use oac_store::{DeploymentLock, DeploymentRow, Ownership, Read, ResetClear, ResetSession, StoreError, Tx};
+use serde_json::{Value, json};
+
+use crate::{
+    Core,
+    allocations::Cause,
+    http::{
+        auth::{Audited, record_own},
+        error::Chain,
+    },
+    placement, sessions,
+    task::Kind,
+};
+
+/// How long the worker rests while a reset stands: what it waits for is seen in rows.
+const PASS: Duration = Duration::from_millis(500);
+/// How long without one, unless poked: a standby that takes over looks at once.
+const IDLE: Duration = Duration::from_secs(5);
+/// Sessions read at a time.
+const PAGE: u64 = 256;
+
+/// Starts this part's worker.
+pub fn start(core: &Arc<Core>) {
+    core.tasks.spawn(Kind::Worker, "resets", run(core.clone()));
+}
+
+async fn run(core: Arc<Core>) {
+    loop {
+        let ownership = core.owner.owned().await;
+        let pause = match pass(&core, &ownership).await {
+            Ok(false) => IDLE,
+            Ok(true) => PASS,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "a reset does not go on yet");
+                PASS
+            }
+        };
+        tokio::select! {
+            () = core.pokes.resets.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Takes a reset as far as it goes now; whether one still stands.
+async fn pass(core: &Core, ownership: &Ownership) -> Result<bool, StoreError> {
+    let read = core.store.single();
+    loop {
+        // Most of the time there is nothing to do, which needs no lock.
+        let state = state_of(&read.deployment().await?);
+        if state == State::None {
+            return Ok(false);
+        }
+        let now = read.database_time().await?.millis();
+        match reset::plan(state, left(&read).await?, now) {
+            Next::Rest => return Ok(false),
+            Next::Wait => return Ok(true),
+            Next::PassDeadline => pass_deadline(core, ownership).await?,
+            Next::Complete => complete(core, ownership).await?,
+            Next::Archive => {
+                archive_all(core, ownership).await?;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// The reset that stands.
+pub(crate) fn state_of(row: &DeploymentRow) -> State {
+    match (row.reset_requested_at, row.reset_clear) {
+        (None, _) => State::None,
+        (Some(_), Some(ResetClear::Auto)) => State::Auto {
+            deadline: row.reset_deadline_at.map_or(0, |at| at.millis()),
+        },
+        (Some(_), Some(ResetClear::Force) | None) => State::Force,
+    }
+}
+
+async fn left(read: &Read) -> Result<Left, StoreError> {
+    let (resources, sessions) = read.left_of_reset().await?;
+    Ok(Left { resources, sessions })
+}
+
+fn archives(state: State, session: &ResetSession) -> bool {
+    state.archives(Session {
+        works: session.works,
+        placed: session.placed,
+    })
+}
+
+/// The deployment under its exclusive lock, with the step that is due.
+async fn due(tx: &Tx) -> Result<(DeploymentRow, Next), StoreError> {
+    tx.lock_deployment(DeploymentLock::Exclusive).await?;
+    let row = tx.deployment().await?;
+    let next = reset::plan(state_of(&row), left(tx).await?, tx.now().millis());
+    Ok((row, next))
+}
+
+/// What the reset does by itself is told with the address that asked for it.
+async fn audit(tx: &Tx, row: &DeploymentRow, entry: Audited<'_>) -> Result<(), StoreError> {
+    let source = row.reset_source.as_deref().unwrap_or("reset");
+    record_own(tx, source, entry).await
+}
+
+/// The entry of an event in the present state, when it changes anything.
+fn told(row: &DeploymentRow, event: Event, details: Value) -> Option<Audited<'static>> {
+    let (_, told) = state_of(row).apply(event).ok()?;
+    let entry = Audited::new("sandbox_deployment", row.installation_id, told?.as_str());
+    Some(entry.details(details))
+}
+
+/// From the deadline on nothing is waited for, also when the clock is set back.
+async fn pass_deadline(core: &Core, ownership: &Ownership) -> Result<(), StoreError> {
+    let tx = core.store.begin(ownership).await?;
+    let (row, next) = due(&tx).await?;
+    let details = json!({ "requested_by": row.reset_actor });
+    let entry = told(&row, Event::DeadlinePassed, details).filter(|_| next == Next::PassDeadline);
+    let Some(entry) = entry else { return Ok(()) };
+    tx.force_reset().await?;
+    audit(&tx, &row, entry).await?;
+    tx.commit().await?;
+    tracing::info!("the deadline of the reset passed: it is forced");
+    Ok(())
+}
+
+/// Gives the deployment back, if nothing of it is left.
+async fn complete(core: &Core, ownership: &Ownership) -> Result<(), StoreError> {
+    let tx = core.store.begin_last(ownership).await?;
+    let (row, next) = due(&tx).await?;
+    if next != Next::Complete {
+        return Ok(());
+    }
+    let (generation, owner_epoch) = tx.complete_reset().await?;
+    let details = json!({
+        "requested_by": row.reset_actor,
+        "provider": row.provider,
+        "generation": generation,
+        "owner_epoch": owner_epoch,
+    });
+    if let Some(entry) = told(&row, Event::Emptied, details) {
+        audit(&tx, &row, entry).await?;
+    }
+    tx.commit().await?;
+    tracing::info!(generation, epoch = %owner_epoch, "the deployment is reset");
+    core.pokes.lease.notify_one();
+    placement::refresh_deployment(core).await;
+    Ok(())
+}
+
+/// Archives every Session that the reset archives now, page by page.
+async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreError> {
+    let read = core.store.single();
+    let mut after = None;
+    loop {
+        let page = read.reset_sessions(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.id);
+        let state = state_of(&read.deployment().await?);
+        for session in page.iter().filter(|session| archives(state, session)) {
+            match archive(core, ownership, session.id).await {
+                Ok(()) => {}
+                Err(error @ StoreError::NotOwner { .. }) => return Err(error),
+                // One that cannot be archived holds up no other.
+                Err(error) => {
+                    tracing::warn!(session_id = %session.id, error = %Chain(&error), "a reset does not archive a Session yet");
+                }
+            }
+        }
+    }
+}
+
+/// Archives one Session, if the reset still stands and still wants it.
+async fn archive(core: &Core, ownership: &Ownership, id: SessionId) -> Result<(), StoreError> {
+    let tx = core.store.begin(ownership).await?;
+    // A cancel waits for this lock, and this for a cancel.
+    tx.lock_deployment(DeploymentLock::Shared).await?;
+    let row = tx.deployment().await?;
+    tx.lock_session(id).await?;
+    let session = tx.reset_session(id).await?;
+    if session.is_none_or(|session| !archives(state_of(&row), &session)) {
+        return Ok(());
+    }
+    let Some(archived) = sessions::archive(&tx, id, Cause::Reset).await? else {
+        return Ok(());
+    };
+    let entry = Audited::new("session", id, "archive").details(json!({ "reset": row.reset_clear }));
+    audit(&tx, &row, entry).await?;
+    tx.commit().await?;
+    archived.tell(core);
+    Ok(())
+}
