@@ -1,4 +1,6 @@
-//! `oac deployment show|set`.
+//! `oac deployment show|set|reset|cancel-reset|suspension`.
+
+mod reset;
 
 use std::path::PathBuf;
 
@@ -10,7 +12,7 @@ use serde_json::Value;
 use super::Run;
 use crate::{
     Failure,
-    client::deployment::Selection,
+    client::deployment::{Reset, Selection},
     output::{self, Form},
 };
 
@@ -20,6 +22,22 @@ pub(super) enum Deployment {
     Show,
     /// Save the Docker backend with a sandbox size and a Runtime release
     Set(Set),
+    /// Give everything back, so that another backend can be set up
+    Reset(reset::Reset),
+    /// Cancel a reset; what it archived stays archived
+    CancelReset,
+    /// Save when idle sandboxes are suspended (microsandbox alone)
+    Suspension(Suspension),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Suspension {
+    /// Suspend a sandbox that was idle for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(60..=86_400))]
+    idle: u32,
+    /// Keep a suspended sandbox for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3_600..=2_592_000))]
+    retention: u32,
 }
 
 #[derive(Debug, Args)]
@@ -61,6 +79,11 @@ impl Deployment {
         match self {
             Self::Show => show(run, &run.client.deployment().await?.json),
             Self::Set(set) => set.run(run).await?,
+            Self::Reset(reset) => reset.run(run).await?,
+            Self::CancelReset => reset::cancel(run).await?,
+            Self::Suspension(Suspension { idle, retention }) => {
+                show(run, &run.client.save_suspension(idle, retention).await?.json);
+            }
         }
         Ok(())
     }
@@ -114,8 +137,28 @@ fn show(run: &Run, deployment: &Value) {
         ("Rollout", "rollout.state"),
         ("Nodes ready", "rollout.nodes.ready"),
         ("Nodes unknown", "rollout.nodes.unknown"),
-        ("Reset", "reset.clear"),
+        ("Idle (s)", "suspension.idle_seconds"),
+        ("Retention (s)", "suspension.retention_seconds"),
     ]
     .map(|(label, path)| (label, output::member(deployment, path)));
+    let mut facts = facts.to_vec();
+    let reset = serde_json::from_value::<Option<Reset>>(deployment["reset"].clone());
+    match reset.ok().flatten() {
+        None => facts.push(("Reset", "-".to_owned())),
+        Some(reset) => facts.extend(of_reset(&reset)),
+    }
     output::facts(&facts);
+}
+
+/// How far a reset is, and what it waits for.
+fn of_reset(reset: &Reset) -> Vec<(&'static str, String)> {
+    let how = match (&reset.forced_at, &reset.deadline_at) {
+        (Some(at), _) => format!("forced {}", output::cell(at)),
+        (None, Some(at)) => format!("{}, forced at {}", output::cell(&reset.clear), output::cell(at)),
+        (None, None) => output::cell(&reset.clear),
+    };
+    let mut facts = vec![("Reset", how), ("Remaining", reset::remaining(reset))];
+    let discardable = reset.remaining.discardable.iter();
+    facts.extend(discardable.map(|one| ("Discardable", one.allocation_id.to_string())));
+    facts
 }

@@ -13,6 +13,7 @@ mod manual;
 mod operate;
 mod program;
 mod proxies;
+mod reset;
 mod script;
 mod terminal;
 mod turns;
