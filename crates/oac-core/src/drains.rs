@@ -44,7 +44,7 @@ async fn run(core: Arc<Core>) {
             Ok(0) => IDLE,
             Ok(_) => PASS,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "the nodes that are drained are not known yet");
+                tracing::warn!(event = "drain_stalled", error = %Chain(&error), "the nodes that are drained are not known yet");
                 PASS
             }
         };
@@ -61,7 +61,7 @@ async fn pass(core: &Core, ownership: &Ownership) -> Result<usize, StoreError> {
     for row in &nodes {
         // One that cannot go on holds up no other.
         if let Err(error) = take(core, ownership, row).await {
-            tracing::warn!(node_id = %row.id, error = %Chain(&error), "a drain does not go on yet");
+            tracing::warn!(event = "drain_stalled", node_id = %row.id, error = %Chain(&error), "a drain does not go on yet");
         }
     }
     Ok(nodes.len())
@@ -118,7 +118,7 @@ async fn step(core: &Core, ownership: &Ownership, id: NodeId) -> Result<bool, St
             let entry = Audited::new("node", id, "drain_deadline");
             audit(&tx, &row, entry.details(json!({ "then": row.drain_then }))).await?;
             tx.commit().await?;
-            tracing::info!(node_id = %id, "a drain's deadline passed");
+            tracing::info!(event = "drain_deadline_passed", node_id = %id, "a drain's deadline passed");
             Ok(true)
         }
         Some((row, Next::Complete)) => {
@@ -127,7 +127,7 @@ async fn step(core: &Core, ownership: &Ownership, id: NodeId) -> Result<bool, St
             let facts = facts_of(core, &tx, id).await?;
             tx.commit().await?;
             facts.remember(core);
-            tracing::info!(node_id = %id, "a node is drained");
+            tracing::info!(event = "node_drained", node_id = %id, "a node is drained");
             Ok(false)
         }
         Some((_, Next::End)) => {

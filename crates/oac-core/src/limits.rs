@@ -34,6 +34,8 @@ pub(crate) const COUNT_WAIT: Duration = Duration::from_millis(100);
 pub(crate) const READER_PAGE_ROWS: u64 = 4;
 /// How long output is kept after its Turn ended.
 pub(crate) const OUTPUT_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long samples of hosts are kept.
+pub(crate) const SAMPLES_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Open event streams of one Session.
 pub(crate) const STREAMS_PER_SESSION: usize = 32;
 /// A comment keeps an idle event stream open through proxies.

@@ -22,8 +22,8 @@ use axum::{
     response::Response,
 };
 use oac_lifecycle::placement::Answer;
-use oac_metrics::{Counter, Gauges, Histogram, Set};
 use oac_peer::Moment;
+use oac_telemetry::{Counter, Gauges, Histogram, Set};
 use oac_wire::shapes::Operation;
 use tokio::{net::TcpListener, sync::Mutex};
 
@@ -99,11 +99,14 @@ impl Metrics {
         let stored = match read {
             Ok(Ok(stored)) => Arc::new(stored),
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "metrics leave out what is stored");
+                tracing::warn!(event = "metrics_incomplete", error = %Chain(&error), "metrics leave out what is stored");
                 return None;
             }
             Err(_) => {
-                tracing::warn!("metrics leave out what is stored: the database did not answer in time");
+                tracing::warn!(
+                    event = "metrics_incomplete",
+                    "metrics leave out what is stored: the database did not answer in time"
+                );
                 return None;
             }
         };
@@ -152,6 +155,6 @@ pub(crate) async fn count(State(core): State<Arc<Core>>, request: Request, next:
 pub fn serve(core: &Arc<Core>, listener: TcpListener) {
     let core_ = core.clone();
     core.tasks.spawn(Kind::Worker, "metrics", async move {
-        oac_metrics::serve(listener, || text(&core_)).await;
+        match oac_telemetry::serve(listener, || text(&core_)).await {}
     });
 }

@@ -7,6 +7,7 @@ pub mod health;
 pub mod keys;
 pub mod machine;
 pub mod nodes;
+mod observations;
 pub mod projects;
 mod shapes;
 pub mod tokens;
@@ -19,6 +20,7 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(tokens::routes());
     table.extend(nodes::routes());
     table.extend(allocations::routes());
+    table.extend(observations::routes());
     table.extend(audit::routes());
     table.extend(projects::routes());
     table.extend(keys::routes());

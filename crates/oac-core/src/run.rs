@@ -2,7 +2,7 @@
 
 mod keys;
 
-use std::{io::IsTerminal, net::SocketAddr, path::Path, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use oac_store::{ExclusiveLock, ExclusiveLockError, Holder, OpenError, Store, StoreError, StoreOptions};
 use tokio::{net::TcpListener, signal::unix::SignalKind};
@@ -83,7 +83,7 @@ pub struct Running {
 
 /// `oac-core run`: serves until SIGTERM or SIGINT.
 pub async fn program(config: &Path) -> Result<(), ProgramError> {
-    start_log();
+    oac_telemetry::log::start();
     let config = Config::load(config)?;
     let mut terminate =
         tokio::signal::unix::signal(SignalKind::terminate()).map_err(ProgramError::Signals)?;
@@ -116,20 +116,8 @@ fn allow_open_files() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it is: it bounds the connections");
+        tracing::warn!(event = "open_files_limited", %error, "the limit of open files stays as it is: it bounds the connections");
     }
-}
-
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // A second subscriber in one process is a test's, which keeps its own.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // Colours are for people: in a file or a journal their codes stand in the way of every search.
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
 }
 
 /// Binds the configured addresses, then [`start_on`].
@@ -230,7 +218,7 @@ impl Running {
         if let Some(ownership) = core.owner.ownership()
             && let Err(error) = core.store.release_ownership(ownership.holder).await
         {
-            tracing::warn!(%error, "the lease was not given up: another Core waits until it expires");
+            tracing::warn!(event = "lease_not_given_up", %error, "the lease was not given up: another Core waits until it expires");
         }
         core.store.close().await;
     }

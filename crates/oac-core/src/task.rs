@@ -89,7 +89,7 @@ struct FailGuard {
 impl Drop for FailGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(task = self.name, "a task panicked");
+            tracing::error!(event = "task_panicked", task = self.name, "a task panicked");
             if self.kind == Kind::Worker {
                 self.failed.cancel();
             }

@@ -21,6 +21,7 @@ use crate::{
     identity::{IdentityStore, Stored},
     limits::{MAINTENANCE, SHUTDOWN},
     measure::Meter,
+    metrics::{Dial, Metrics},
     operation,
     task::{Done, Tasks},
 };
@@ -37,6 +38,7 @@ pub(crate) struct Agent {
     connection: Option<Box<Connection>>,
     /// Utilization is measured between two reports of one connection.
     meter: Arc<Mutex<Meter>>,
+    metrics: Metrics,
 }
 
 /// What the loop awaited.
@@ -55,6 +57,7 @@ impl Agent {
         stored: Stored,
         provider: Arc<dyn Provider>,
         operations: usize,
+        metrics: Metrics,
     ) -> Self {
         let clock = core.clock.clone();
         let mut seed = [0; 8];
@@ -84,6 +87,7 @@ impl Agent {
             dial: None,
             connection: None,
             meter,
+            metrics,
         }
     }
 
@@ -141,7 +145,7 @@ impl Agent {
                     let result = tokio::task::spawn_blocking(move || store.store_epoch(epoch)).await;
                     let stored = matches!(result, Ok(Ok(())));
                     if let Ok(Err(error)) = result {
-                        tracing::error!(error = %chain(&error), "the owner epoch could not be stored");
+                        tracing::error!(event = "epoch_not_stored", error = %chain(&error), "the owner epoch could not be stored");
                     }
                     actions.extend(self.node.apply(Event::EpochStored(stored), self.clock.now()));
                 }
@@ -159,7 +163,8 @@ impl Agent {
                         .errand(async move { Done::Measured(attempt, Box::new(report.await)) });
                 }
                 Action::Accepted(connection_id, owner_epoch) => {
-                    tracing::info!(%connection_id, %owner_epoch, "connected to Core");
+                    self.metrics.dialed(Dial::Welcomed);
+                    tracing::info!(event = "core_connected", %connection_id, %owner_epoch, "connected to Core");
                 }
                 // Of a managing node alone; this one is fixed.
                 Action::Deployment(_) | Action::Granted(..) => {}
@@ -186,8 +191,10 @@ impl Agent {
             request,
         } = job;
         let (provider, by) = (self.provider.clone(), self.clock.instant(deadline));
+        let metrics = self.metrics.clone();
         self.tasks.operation(ticket, async move {
-            let outcome = operation::run(&*provider, &request, by).await;
+            let work = operation::run(&*provider, &request, by);
+            let outcome = metrics.operated(request.arguments.operation(), work).await;
             Done::Answered(ticket, request.reference, outcome)
         });
     }
@@ -202,14 +209,21 @@ impl Agent {
                         self.connection = Some(connection);
                         Event::Upgraded
                     }
-                    Err(DialError::Refused) => Event::Refused,
+                    Err(DialError::Refused) => {
+                        self.metrics.dialed(Dial::Refused);
+                        Event::Refused
+                    }
                     Err(error) => {
-                        tracing::warn!(error = %chain(&error), "the connection to Core failed");
+                        self.metrics.dialed(Dial::Failed);
+                        tracing::warn!(event = "core_unreachable", error = %chain(&error), "the connection to Core failed");
                         Event::DialFailed
                     }
                 })
             }
-            Done::Measured(attempt, health) => Some(Event::Measured(attempt, health)),
+            Done::Measured(attempt, health) => {
+                self.metrics.probed(health.provider_ready);
+                Some(Event::Measured(attempt, health))
+            }
             Done::Refreshed(refresh) => {
                 if let Refresh::Confirmed { identity, .. } = &refresh {
                     self.stored.identity = (**identity).clone();
@@ -240,7 +254,7 @@ impl Agent {
                 },
                 Err(ConfirmError::Call(CallError::Unauthorized)) => Refresh::Refused,
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "the identity could not be confirmed");
+                    tracing::warn!(event = "identity_unconfirmed", error = %chain(&error), "the identity could not be confirmed");
                     Refresh::Failed
                 }
             };
@@ -260,17 +274,18 @@ impl Agent {
                     );
                 }
                 Ok(_) => {}
-                Err(error) => tracing::warn!(error = %chain(&error), "the sweep failed; it is repeated"),
+                Err(error) => tracing::warn!(event = "sweep_failed", error = %chain(&error), "the sweep failed; it is repeated"),
             }
             Done::Nothing
         });
     }
 
     async fn close(&mut self, reason: &Reason) {
+        self.metrics.disconnected();
         match reason {
             Reason::Stopping => tracing::info!("stopping"),
             reason => {
-                tracing::warn!(core = %self.core, reason = %chain(reason), "the connection to Core ended");
+                tracing::warn!(event = "core_connection_ended", core = %self.core, reason = %chain(reason), "the connection to Core ended");
             }
         }
         if let Some(dial) = self.dial.take() {
@@ -286,7 +301,10 @@ impl Agent {
     /// Starts nothing more; operations get 10 s, and their native work outlives the process.
     async fn exit(&mut self, exit: Exit) -> Exit {
         if !self.tasks.finish(SHUTDOWN).await {
-            tracing::warn!("operations were still running; Core will observe what became of them");
+            tracing::warn!(
+                event = "operations_left",
+                "operations were still running; Core will observe what became of them"
+            );
         }
         exit
     }

@@ -1,7 +1,9 @@
 //! The command line: what each command needs, does and exits with (node.md section 1).
 
 use std::{
-    io::{IsTerminal, Read, Write},
+    convert::Infallible,
+    io::{Read, Write},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
@@ -9,6 +11,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 use oac_model::{Digest, Secret};
+use tokio::net::TcpListener;
 
 use crate::{
     Opened, Registration,
@@ -17,6 +20,7 @@ use crate::{
     config::Configuration,
     identity,
     limits::{DEFAULT_OPERATIONS, OPERATIONS, PROBE, TOKEN_BYTES},
+    metrics::Metrics,
     origin::Origin,
     register, run,
 };
@@ -54,7 +58,7 @@ enum Command {
         operations: usize,
         /// Serve Prometheus metrics on this address.
         #[arg(long)]
-        metrics_listen: Option<String>,
+        metrics_listen: Option<SocketAddr>,
     },
     /// Run every host check and print all failures.
     Doctor {
@@ -169,10 +173,7 @@ fn execute(command: Command) -> Result<(), Failed> {
             if !OPERATIONS.contains(&operations) {
                 return Err(Failed::message("--operations must be from 1 to 32"));
             }
-            if metrics_listen.is_some() {
-                return Err(Failed::message("--metrics-listen is not built yet; leave it out"));
-            }
-            on_runtime(run_command(place, operations))
+            on_runtime(run_command(place, operations, metrics_listen))
         }
         Command::Doctor { place } => on_runtime(doctor_command(place)),
     }
@@ -233,23 +234,55 @@ fn read_token(input: impl Read) -> Result<Secret, Failed> {
     Ok(Secret::new(String::from_utf8_lossy(line)))
 }
 
-async fn run_command(place: Place, operations: usize) -> Result<(), Failed> {
-    start_log();
+async fn run_command(
+    place: Place,
+    operations: usize,
+    metrics_listen: Option<SocketAddr>,
+) -> Result<(), Failed> {
+    oac_telemetry::log::start();
     let config = place.load()?;
     let opened = Opened::new(&config, &place.state_dir)?;
     let provider = backend::provider(&config, &place.state_dir, opened.stored().host_id)?;
+    let metrics = opened.metrics();
+    let scrapes = scrapes(metrics, metrics_listen).await?;
     let stop = stop_signal()?;
     let started = || {
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
             tracing::warn!(%error, "the service manager could not be told");
         }
     };
-    run(opened, provider, operations, started, stop)
-        .await
-        .map_err(|error| {
-            let unauthorized = error.is_unauthorized();
-            Failed::new(&error).unauthorized_if(unauthorized)
-        })
+    let ran = tokio::select! {
+        ran = run(opened, provider, operations, started, stop) => ran,
+        never = scrapes => match never {},
+    };
+    ran.map_err(|error| {
+        let unauthorized = error.is_unauthorized();
+        Failed::new(&error).unauthorized_if(unauthorized)
+    })
+}
+
+/// Answers scrapes on `address` for as long as it is awaited; without one it only waits.
+async fn scrapes(
+    metrics: Metrics,
+    address: Option<SocketAddr>,
+) -> Result<impl Future<Output = Infallible>, Failed> {
+    let listener = match address {
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            Failed::message(format!(
+                "--metrics-listen {address} cannot be listened on: {error}"
+            ))
+        })?),
+        None => None,
+    };
+    if let Some(address) = listener.as_ref().and_then(|l| l.local_addr().ok()) {
+        tracing::info!(%address, "answering scrapes");
+    }
+    Ok(async move {
+        match listener {
+            Some(listener) => oac_telemetry::serve(listener, async || metrics.text()).await,
+            None => std::future::pending().await,
+        }
+    })
 }
 
 /// Resolves at the first SIGTERM or SIGINT.
@@ -317,27 +350,6 @@ async fn probe(config: &Configuration, state_dir: &Path, host_id: Digest, failur
     };
     let found = provider.diagnose(Instant::now() + PROBE).await;
     failures.extend(found.iter().map(ToString::to_string));
-}
-
-/// Logs go to standard error: text for a terminal, JSON otherwise; `OAC_LOG` filters, `OAC_LOG_FORMAT` (`text` or
-/// `json`) decides the form.
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("OAC_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let json = match std::env::var("OAC_LOG_FORMAT").as_deref() {
-        Ok("json") => true,
-        Ok("text") => false,
-        _ => !std::io::stderr().is_terminal(),
-    };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    // A second subscriber in one process is a test's; the first one stays.
-    let _ = if json {
-        builder.json().try_init()
-    } else {
-        builder.try_init()
-    };
 }
 
 fn print(text: &str) -> Result<(), Failed> {

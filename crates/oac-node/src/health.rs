@@ -23,11 +23,14 @@ pub(crate) async fn report(provider: Arc<dyn Provider>, meter: Arc<Mutex<Meter>>
     let diagnostic = match probed {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
-            tracing::warn!(code = %error.code, error = error.text, "the provider is not ready");
+            tracing::warn!(event = "provider_not_ready", code = %error.code, error = error.text, "the provider is not ready");
             Some(error.code)
         }
         Err(_) => {
-            tracing::warn!("the provider's probe did not answer within {PROBE:?}");
+            tracing::warn!(
+                event = "provider_not_ready",
+                "the provider's probe did not answer within {PROBE:?}"
+            );
             Some(DiagnosticCode::ProviderUnavailable)
         }
     };

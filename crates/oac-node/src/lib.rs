@@ -3,7 +3,7 @@
 //! In go a configuration, a state directory and a provider; what comes out is one connection to Core on which the
 //! provider's operations are served, and a health report every ten seconds. The protocol's decisions are taken in
 //! `oac-peer`, the backend's in its provider; this crate moves bytes, keeps the node's records and measures the host.
-//! It serves the enrolled generation only, opens no port, and never decides where a sandbox goes or whether one ends.
+//! It serves the enrolled generation only, opens no port but the one for metrics that it was told to, and never decides where a sandbox goes or whether one ends.
 
 mod agent;
 pub mod backend;
@@ -15,6 +15,7 @@ mod health;
 pub mod identity;
 pub mod limits;
 pub mod measure;
+pub mod metrics;
 mod operation;
 pub mod origin;
 mod register;

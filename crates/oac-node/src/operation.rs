@@ -72,6 +72,7 @@ fn state(state: oac_wire::shapes::ComputeState) -> Option<ResponseResult> {
 fn failed(operation: Operation, r: &Reference, failure: &Failure, receipt: Option<Info>) -> Outcome {
     let cause = std::error::Error::source(failure).map(ToString::to_string);
     tracing::info!(
+        event = "operation_failed",
         operation = operation.as_str(),
         allocation = %r.allocation_id,
         error = %failure,

@@ -11,6 +11,7 @@ use crate::{
     config::Configuration,
     core::{CallError, ClientError, CoreClient, Surroundings},
     identity::{IdentityError, IdentityStore, Stored},
+    metrics::Metrics,
     origin::Origin,
 };
 
@@ -42,6 +43,7 @@ impl RunError {
 pub struct Opened {
     store: IdentityStore,
     stored: Stored,
+    metrics: Metrics,
 }
 
 impl Opened {
@@ -55,11 +57,20 @@ impl Opened {
         let store = IdentityStore::open(state_dir)?;
         let stored = store.load()?.ok_or(IdentityError::Missing)?;
         stored.verify(config)?;
-        Ok(Self { store, stored })
+        Ok(Self {
+            store,
+            stored,
+            metrics: Metrics::default(),
+        })
     }
 
     pub fn stored(&self) -> &Stored {
         &self.stored
+    }
+
+    /// What the run counts.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
     }
 }
 
@@ -86,7 +97,7 @@ pub async fn run_by(
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, .. } = opened;
+    let Opened { store, metrics, .. } = opened;
     let store = Arc::new(store);
     let mut stop = std::pin::pin!(stop);
     let stored = tokio::select! {
@@ -94,7 +105,7 @@ pub async fn run_by(
         () = &mut stop => return Ok(()),
     };
     started();
-    let agent = Agent::new(core, store, stored, provider, operations);
+    let agent = Agent::new(core, store, stored, provider, operations, metrics);
     match agent.run(stop).await {
         Exit::Stopped => Ok(()),
         Exit::Unauthorized => Err(RunError::Unauthorized),

@@ -62,7 +62,7 @@ impl Tasks {
                     done
                 }
                 Err(error) => {
-                    tracing::error!("an operation's task broke; its outcome is unknown");
+                    tracing::error!(event = "operation_broke", "an operation's task broke; its outcome is unknown");
                     self.tickets.remove(&error.id()).map_or(Done::Nothing, Done::Ended)
                 }
             },

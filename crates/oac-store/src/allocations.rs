@@ -8,7 +8,7 @@ use oac_model::{
 use sea_orm::Value;
 
 use crate::{
-    AllocationDiagnostic, CleanupCause, Initialization, StoreError, Tx,
+    AllocationDiagnostic, CleanupCause, Initialization, ObservationStatus, StoreError, Tx,
     many::pieces,
     row::{params, stored},
     tx::Read,
@@ -43,6 +43,8 @@ stored! {
         /// The last sample and when it was taken.
         sample: Option<serde_json::Value>,
         sampled_at: Option<Time>,
+        /// What became of the latest observation; `None` before the first.
+        observation: Option<ObservationStatus>,
         /// Compared and increased by each write.
         revision: i64,
         created_at: Time,
@@ -238,6 +240,7 @@ impl Tx {
             diagnostic: None,
             sample: None,
             sampled_at: None,
+            observation: None,
             revision: 1,
             created_at: self.now(),
             released_at: None,
@@ -287,15 +290,5 @@ impl Tx {
         }
         row.revision += 1;
         Ok(())
-    }
-
-    /// Keeps the last sample of an unreleased allocation. It is not part of the lifecycle and leaves the revision alone.
-    pub async fn save_sample(&self, id: AllocationId, sample: &serde_json::Value) -> Result<(), StoreError> {
-        self.execute(
-            "UPDATE allocations SET sample = $1, sampled_at = $2 WHERE id = $3 AND released_at IS NULL",
-            params![*sample, self.now(), id],
-        )
-        .await
-        .map(drop)
     }
 }

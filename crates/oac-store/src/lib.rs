@@ -46,6 +46,7 @@ mod many;
 mod migrate;
 mod node_status;
 mod nodes;
+mod observations;
 mod open;
 mod operations;
 mod output;
@@ -77,6 +78,7 @@ pub use idempotency::IdempotencyRow;
 pub use keys::{CoreKeyRow, ProjectKeyRow};
 pub use node_status::{GenerationStatusRow, NodeSampleRow};
 pub use nodes::{NewDrain, NewNode, NodeCounts, NodeHealth, NodeRow};
+pub use observations::ObservedAllocation;
 pub use open::{Database, OpenError, Store, StoreOptions};
 pub use operations::{NewOperation, OperationRow};
 pub use output::{OutputChunk, OutputRow};
@@ -89,8 +91,8 @@ pub use row::{Labels, Metadata};
 pub use sessions::{NewSession, SessionRow};
 pub use texts::{
     AllocationDiagnostic, CleanupCause, Dispatch, DrainIdle, DrainRetained, DrainThen, EventKind,
-    FileOperationKind, FileOperationState, GenerationState, Initialization, NodeLimits, OperationKind,
-    OperationState, OutputStream, ResetClear, TokenLimits,
+    FileOperationKind, FileOperationState, GenerationState, Initialization, NodeLimits, ObservationStatus,
+    OperationKind, OperationState, OutputStream, ResetClear, TokenLimits,
 };
 pub use tokens::{EnrollmentTokenRow, NewEnrollmentToken};
 pub use turns::{InputRow, NewInput, TurnRow};

@@ -38,6 +38,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0003_unarchived_sessions.sql"),
         creates_installation: false,
     },
+    Migration {
+        number: 4,
+        name: "observation",
+        sql: include_str!("schema/0004_observation.sql"),
+        creates_installation: false,
+    },
 ];
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.

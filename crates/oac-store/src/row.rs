@@ -164,7 +164,7 @@ macro_rules! text_fields {
 }
 
 text_fields! {
-    AllocationState, ComputePhase, ProviderKind, SessionState, TurnState, crate::NodeLimits, crate::TokenLimits,
+    AllocationState, ComputePhase, ProviderKind, SessionState, TurnState, crate::NodeLimits, crate::ObservationStatus, crate::TokenLimits,
     crate::ResetClear, crate::DrainIdle, crate::DrainThen, crate::DrainRetained, crate::GenerationState,
     crate::Initialization, crate::CleanupCause, crate::AllocationDiagnostic, crate::OperationKind,
     crate::OperationState, crate::Dispatch, crate::OutputStream, crate::EventKind,

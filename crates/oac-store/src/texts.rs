@@ -45,6 +45,17 @@ texts! {
 }
 
 texts! {
+    /// What became of the latest observation of an allocation.
+    ObservationStatus {
+        Observed = "observed",
+        Unavailable = "observation_unavailable",
+        RuntimeNotRunning = "runtime_not_running",
+        Unsupported = "unsupported",
+        Ownership = "ownership",
+    }
+}
+
+texts! {
     /// How a reset treats busy Sessions (core.md section 14).
     ResetClear {
         Auto = "auto",

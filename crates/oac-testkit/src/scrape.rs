@@ -100,7 +100,7 @@ fn sample(line: &str) -> Option<Sample> {
 }
 
 /// A metric as the guide's table lists it.
-pub fn guide_row(row: &oac_metrics::Row) -> String {
+pub fn guide_row(row: &oac_telemetry::Row) -> String {
     let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
     format!(
         "| `{}` | {} | {} | {} |",

@@ -6,7 +6,7 @@ use crate::workspace::Metadata;
 const ORDER: &[&str] = &[
     "oac-model",
     "oac-proxy",
-    "oac-metrics",
+    "oac-telemetry",
     "oac-wire",
     "oac-peer",
     "oac-lifecycle",

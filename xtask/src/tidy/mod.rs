@@ -9,6 +9,7 @@ mod generated;
 mod links;
 mod lints;
 mod names;
+mod observe;
 mod openings;
 mod purity;
 mod sizes;
@@ -30,6 +31,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     problems.extend(openings::check(root, &files)?);
     problems.extend(sizes::check(root, &files)?);
     problems.extend(links::check(root, &files)?);
+    problems.extend(observe::check(root, &files)?);
     problems.extend(generated::check(&metadata, write)?);
     let catalogue = Catalogue::read(root)?;
     let sources = marks::read(&metadata)?;

@@ -19,7 +19,41 @@ pub struct Allocation {
     pub discardable: bool,
 }
 
+#[derive(Debug, Deserialize)]
+pub struct Observations {
+    pub data: Vec<Observation>,
+}
+
+/// What a running sandbox was last seen to use.
+#[derive(Debug, Deserialize)]
+pub struct Observation {
+    pub allocation_id: AllocationId,
+    pub session_id: SessionId,
+    pub status: String,
+    pub sample: Option<Sample>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Sample {
+    pub observed_at: String,
+    pub cpu_usage_seconds_total: Option<f64>,
+    pub cpu_capacity_cores: Option<f64>,
+    pub cpu_utilization_ratio: Option<f64>,
+    pub memory_usage_bytes: Option<u64>,
+    pub memory_limit_bytes: Option<u64>,
+    pub disk_usage_bytes: Option<u64>,
+}
+
 impl Client {
+    /// What running sandboxes use, those of one Session or all.
+    pub async fn observations(&self, session: Option<SessionId>) -> Result<Document<Observations>, Failure> {
+        let mut path = "/core/v1/sandbox/runtime-observations".to_owned();
+        if let Some(session) = session {
+            path += &format!("?session_id={session}");
+        }
+        self.get(Key::Core, &path).await
+    }
+
     /// Every unreleased allocation, of one node or of all.
     pub async fn allocations(&self, node: Option<NodeId>) -> Result<Vec<Document<Allocation>>, Failure> {
         let path = match node {

@@ -50,6 +50,26 @@ pub struct Drain {
     pub then: Option<String>,
 }
 
+/// How a node's host was used.
+#[derive(Debug, Deserialize)]
+pub struct History {
+    pub history: Points,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Points {
+    pub points: Vec<Point>,
+}
+
+/// The extremes of some minutes.
+#[derive(Debug, Deserialize)]
+pub struct Point {
+    pub start: String,
+    pub cpu_utilization_max: Option<f64>,
+    pub memory_used_bytes_max: Option<u64>,
+    pub available_disk_bytes_min: Option<u64>,
+}
+
 /// All that PATCH takes.
 #[derive(Debug, Serialize)]
 pub struct NodeEdit {
@@ -74,6 +94,11 @@ impl Client {
 
     pub async fn node(&self, id: NodeId) -> Result<Document<Node>, Failure> {
         self.get(Key::Core, &format!("{PATH}/{id}")).await
+    }
+
+    /// The node with its history over `range`.
+    pub async fn node_history(&self, id: NodeId, range: &str) -> Result<Document<History>, Failure> {
+        self.get(Key::Core, &format!("{PATH}/{id}?range={range}")).await
     }
 
     pub async fn edit_node(&self, id: NodeId, edit: &NodeEdit) -> Result<Document<Node>, Failure> {

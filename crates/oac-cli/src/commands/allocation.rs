@@ -1,12 +1,15 @@
-//! `oac allocation list|discard`.
+//! `oac allocation list|usage|discard`.
 
 use clap::{Args, Subcommand};
-use oac_model::{AllocationId, NodeId};
+use oac_model::{AllocationId, NodeId, SessionId};
 
 use super::{Run, id};
 use crate::{
     Failure,
-    client::{Document, allocations::Allocation as Shown},
+    client::{
+        Document,
+        allocations::{Allocation as Shown, Observation, Sample},
+    },
     output::{self, Form},
 };
 
@@ -15,6 +18,8 @@ pub(super) enum Allocation {
     /// List what nodes hold: running sandboxes, those to come and those being removed
     #[command(visible_alias = "ls")]
     List(List),
+    /// Show what running sandboxes use, as last observed: about every 30 seconds
+    Usage(Usage),
     /// Give up a sandbox that ended or is missing
     Discard(Discard),
 }
@@ -24,6 +29,13 @@ pub(super) struct List {
     /// Only of this node
     #[arg(long, value_name = "NODE", value_parser = id::<NodeId>)]
     node: Option<NodeId>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Usage {
+    /// Only of this Session
+    #[arg(long, value_name = "SESSION", value_parser = id::<SessionId>)]
+    session: Option<SessionId>,
 }
 
 #[derive(Debug, Args)]
@@ -49,6 +61,13 @@ impl Allocation {
                     return output::documents(shown.into_iter().map(|a| a.json));
                 }
                 table(&shown);
+            }
+            Self::Usage(Usage { session }) => {
+                let shown = run.client.observations(session).await?;
+                match run.form {
+                    Form::Json => output::json(&shown.json),
+                    Form::Text => usage(&shown.value.data),
+                }
             }
             Self::Discard(Discard { allocation, .. }) => {
                 let shown = run.client.discard_allocation(allocation).await?;
@@ -83,4 +102,57 @@ fn table(shown: &[Document<Shown>]) {
         &["ALLOCATION", "SESSION", "NODE", "STATE", "DIAGNOSTIC", "DISCARD"],
         &rows,
     );
+}
+
+fn usage(observed: &[Observation]) {
+    let row = |observation: &Observation| {
+        let sample = observation.sample.as_ref();
+        vec![
+            observation.allocation_id.to_string(),
+            observation.session_id.to_string(),
+            output::cell(&observation.status),
+            output::optional(sample.and_then(cpu)),
+            output::optional(sample.and_then(|s| of(s.memory_usage_bytes, s.memory_limit_bytes))),
+            output::optional(sample.and_then(|s| s.disk_usage_bytes.map(mib))),
+            sample.map_or_else(|| "-".to_owned(), |s| output::cell(&s.observed_at)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = observed.iter().map(row).collect();
+    output::table(
+        &[
+            "ALLOCATION",
+            "SESSION",
+            "STATUS",
+            "CPU",
+            "MEMORY",
+            "DISK",
+            "OBSERVED",
+        ],
+        &rows,
+    );
+}
+
+/// How busy it is where its backend says so, else how many seconds it computed so far; of so many cores.
+fn cpu(sample: &Sample) -> Option<String> {
+    let used = match (sample.cpu_utilization_ratio, sample.cpu_usage_seconds_total) {
+        (Some(ratio), _) => format!("{:.0} %", ratio * 100.0),
+        (None, Some(seconds)) => format!("{seconds:.1} s"),
+        (None, None) => return None,
+    };
+    Some(match sample.cpu_capacity_cores {
+        Some(cores) => format!("{used} of {cores}"),
+        None => used,
+    })
+}
+
+fn of(used: Option<u64>, limit: Option<u64>) -> Option<String> {
+    let used = mib(used?);
+    Some(match limit {
+        Some(limit) => format!("{used} of {}", mib(limit)),
+        None => used,
+    })
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
 }

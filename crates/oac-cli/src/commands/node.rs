@@ -10,7 +10,7 @@ use crate::{
     Failure,
     client::{
         Document,
-        nodes::{Capacity, Node as Shown, NodeDrain, NodeEdit},
+        nodes::{Capacity, Node as Shown, NodeDrain, NodeEdit, Point},
     },
     output::{self, Form},
 };
@@ -22,6 +22,8 @@ pub(super) enum Node {
     List,
     /// Show one node
     Show(NodeArgument),
+    /// Show how busy a node's host was
+    History(History),
     /// Change a node's name and limits; what runs is not stopped
     Edit(Edit),
     /// Set and remove labels; what is placed is not moved
@@ -41,6 +43,15 @@ pub(super) struct NodeArgument {
     /// Node id, as `oac node list` shows it
     #[arg(value_name = "NODE", value_parser = id::<NodeId>)]
     node: NodeId,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct History {
+    #[command(flatten)]
+    node: NodeArgument,
+    /// How far back
+    #[arg(long, value_name = "RANGE", default_value = "1h", value_parser = ["1h", "6h", "24h"])]
+    range: String,
 }
 
 #[derive(Debug, Args)]
@@ -152,6 +163,7 @@ impl Node {
         let changed = match self {
             Self::List => return list(run).await,
             Self::Show(NodeArgument { node }) => client.node(node).await?,
+            Self::History(history) => return history.run(run).await,
             Self::Edit(edit) => edit.run(run).await?,
             Self::Label(label) => label.run(run).await?,
             Self::Cordon(NodeArgument { node }) => client.cordon_node(node, true).await?,
@@ -232,6 +244,32 @@ impl Label {
             }
         }
         run.client.set_node_labels(node, &labels).await
+    }
+}
+
+impl History {
+    async fn run(self, run: &Run) -> Result<(), Failure> {
+        let shown = run.client.node_history(self.node.node, &self.range).await?;
+        if run.form == Form::Json {
+            output::json(&shown.json);
+            return Ok(());
+        }
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+        let row = |point: &Point| {
+            vec![
+                output::cell(&point.start),
+                output::optional(
+                    point
+                        .cpu_utilization_max
+                        .map(|cpu| format!("{:.0} %", cpu * 100.0)),
+                ),
+                output::optional(point.memory_used_bytes_max.map(gib)),
+                output::optional(point.available_disk_bytes_min.map(gib)),
+            ]
+        };
+        let rows: Vec<Vec<String>> = shown.value.history.points.iter().map(row).collect();
+        output::table(&["FROM", "CPU MAX", "MEMORY MAX", "DISK FREE MIN"], &rows);
+        Ok(())
     }
 }
 

@@ -134,3 +134,28 @@ async fn a_discard_wants_the_loss_accepted_and_an_allocation_that_is_there() {
     let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!(error["error"]["code"], "not_found_error");
 }
+
+#[tokio::test]
+async fn usage_of_sandboxes_and_the_history_of_a_host_are_shown() {
+    let (_core, oac, node) = installation().await;
+    let usage = oac.run(&["--json", "allocation", "usage"]).await.expect(0).json();
+    assert_eq!(usage["data"], json!([]));
+    let usage = oac
+        .run(&["allocation", "usage", "--session", &node])
+        .await
+        .expect(0);
+    assert!(usage.out.starts_with("ALLOCATION"), "{usage:?}");
+    let history = oac
+        .run(&["--json", "node", "history", &node, "--range", "6h"])
+        .await
+        .expect(0)
+        .json();
+    assert_eq!(history["history"]["resolution_seconds"], 300);
+    let history = oac.run(&["node", "history", &node]).await.expect(0);
+    assert_eq!(history.out.lines().count(), 61, "{history:?}");
+    let said = oac
+        .run(&["node", "history", &node, "--range", "7d"])
+        .await
+        .expect(2);
+    assert!(said.err.contains("24h"), "{said:?}");
+}

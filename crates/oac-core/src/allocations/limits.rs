@@ -18,6 +18,11 @@ pub(super) const OBSERVE: Duration = Duration::from_secs(30);
 /// Tries to store what a node answered before it is left to observation.
 pub(super) const STORE_TRIES: usize = 5;
 pub(super) const STORE_PAUSE: Duration = Duration::from_millis(50);
+/// Of these, at most so many were open when a sandbox is sampled: a node that answers no sample still takes what moves
+/// sandboxes.
+pub(super) const OPERATIONS_BESIDE_A_SAMPLE: usize = 4;
+/// What waits because a node is busy is looked at again after this.
+pub(super) const BUSY_MILLIS: i64 = 200;
 /// A running sandbox is sampled about this often.
 pub(super) const SAMPLE_MILLIS: i64 = 30_000;
 /// A Session that waits for a placement is tried again after this.

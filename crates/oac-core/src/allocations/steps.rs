@@ -3,7 +3,7 @@
 use oac_lifecycle::allocation::{Action, Event, Sighting, State};
 use oac_model::{ConnectionId, OperationId, ProviderKind, Secret};
 use oac_peer::FailureCode;
-use oac_store::AllocationRow;
+use oac_store::{AllocationRow, ObservationStatus, StoreError};
 use oac_wire::{
     Nullable,
     frames::{Arguments, ResponseResult},
@@ -57,7 +57,7 @@ pub(super) async fn perform(core: &Core, row: &AllocationRow, state: State, acti
         // Someone else was first; the next pass reads what is so.
         Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
         Err(error) => {
-            tracing::warn!(allocation_id = %row.id, ?action, error = %Chain(&error), "a step of an allocation failed");
+            tracing::warn!(event = "allocation_step_failed", allocation_id = %row.id, ?action, error = %Chain(&error), "a step of an allocation failed");
             Done::Failed
         }
     }
@@ -322,7 +322,7 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
     .await;
     match confirmed {
         Ok(_) => {
-            tracing::warn!(allocation_id = %row.id, "the sandbox is lost: its node confirmed it twice");
+            tracing::warn!(event = "sandbox_lost", allocation_id = %row.id, "the sandbox is lost: its node confirmed it twice");
             Done::Stored
         }
         Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
@@ -333,11 +333,16 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
     }
 }
 
-/// Reads what the sandbox uses; failing to is no event.
+/// Reads what the sandbox uses; failing to is no event, and is shown instead.
 pub(super) async fn sample(core: &Core, row: &AllocationRow) -> Done {
-    let Ok(deployment) = core.store.single().deployment().await else {
-        return Done::Stored;
-    };
+    if let Err(error) = observed(core, row).await {
+        tracing::debug!(allocation_id = %row.id, error = %Chain(&error), "a sample is not stored");
+    }
+    Done::Stored
+}
+
+async fn observed(core: &Core, row: &AllocationRow) -> Result<(), StoreError> {
+    let deployment = core.store.single().deployment().await?;
     let observation = Observation {
         mode: ObservationMode::Managed,
         session_id: row.session_id,
@@ -349,19 +354,44 @@ pub(super) async fn sample(core: &Core, row: &AllocationRow) -> Done {
     };
     let arguments = Arguments::Observe(Box::new(observation));
     let Some(request) = request(core, row, arguments, limits::OBSERVE) else {
-        return Done::Stored;
+        return Ok(());
     };
-    if let CallOutcome::Ok(Some(ResponseResult::Sample(sample))) = core.hub.call(&core.owner, request).await
-        && let (Ok(value), Some(ownership)) = (serde_json::to_value(&sample), core.owner.ownership())
-    {
-        let stored = async {
-            let tx = core.store.begin(&ownership).await?;
-            tx.save_sample(row.id, &value).await?;
-            tx.commit().await
-        };
-        if let Err(error) = stored.await {
-            tracing::debug!(allocation_id = %row.id, error = %Chain(&error), "a sample is not stored");
+    let outcome = core.hub.call(&core.owner, request).await;
+    let missed = missed(&outcome);
+    let Some(ownership) = core
+        .owner
+        .ownership()
+        .filter(|_| missed.is_none() || missed != row.observation)
+    else {
+        return Ok(());
+    };
+    let tx = core.store.begin(&ownership).await?;
+    match (outcome, missed) {
+        (CallOutcome::Ok(Some(ResponseResult::Sample(sample))), None) => {
+            let Ok(sample) = serde_json::to_value(&sample) else {
+                return Ok(());
+            };
+            tx.save_sample(row.id, &sample).await?;
+        }
+        (_, Some(why)) => tx.save_missed_sample(row.id, why).await?,
+        (_, None) => return Ok(()),
+    }
+    tx.commit().await
+}
+
+/// Why an observation gave no sample, as it is shown.
+fn missed(outcome: &CallOutcome) -> Option<ObservationStatus> {
+    match outcome {
+        CallOutcome::Ok(Some(ResponseResult::Sample(_))) => None,
+        CallOutcome::Unsupported => Some(ObservationStatus::Unsupported),
+        CallOutcome::Refused { code, .. } => Some(match code {
+            FailureCode::RuntimeNotRunning | FailureCode::NotFound => ObservationStatus::RuntimeNotRunning,
+            FailureCode::Ownership => ObservationStatus::Ownership,
+            _ => ObservationStatus::Unavailable,
+        }),
+        // Another result is none of `observe`; the other three are no answer.
+        CallOutcome::Ok(_) | CallOutcome::Unconfirmed | CallOutcome::Uncertain | CallOutcome::Unavailable => {
+            Some(ObservationStatus::Unavailable)
         }
     }
-    Done::Stored
 }

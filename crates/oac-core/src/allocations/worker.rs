@@ -74,8 +74,13 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 async fn failed(error: StoreError) {
-    tracing::warn!(error = %Chain(&error), "allocations cannot be read");
+    tracing::warn!(event = "allocations_unread", error = %Chain(&error), "allocations cannot be read");
     tokio::time::sleep(limits::FAILED_PASS).await;
+}
+
+/// When after a takeover the allocation is sampled first: not all at once.
+fn spread(id: AllocationId) -> Millis {
+    i64::from(id.as_uuid().as_fields().0) % limits::SAMPLE_MILLIS
 }
 
 /// The allocation's runtime is linked now.
@@ -152,7 +157,8 @@ impl Worker {
             let Some(last) = page.last() else { break };
             after = Some(last.id);
             for row in &page {
-                self.track(row);
+                let spread = spread(row.id);
+                self.track(row).sampled = spread - limits::SAMPLE_MILLIS;
             }
         }
         self.waiting = demand::all(&self.core)
@@ -273,9 +279,11 @@ impl Worker {
             linked,
         };
         self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
-        let busy = row
+        let open = row
             .node_id
-            .is_some_and(|node| self.at_node.get(&node).copied().unwrap_or(0) >= limits::OPERATIONS_PER_NODE);
+            .and_then(|node| self.at_node.get(&node).copied())
+            .unwrap_or(0);
+        let busy = open >= limits::OPERATIONS_PER_NODE;
         let may_mutate = self.core.owner.may_mutate();
         let tracked = self.track(&row);
         tracked.seen = (connected.map(|c| c.connection_id), linked);
@@ -284,8 +292,12 @@ impl Worker {
         let sample_due = tracked.sampled + limits::SAMPLE_MILLIS;
         let samples = matches!(state, State::Running { .. }) && snapshot.initialized && connected.is_some();
         match next {
-            Next::Act(Action::Create | Action::Kill | Action::Look) if busy => tracked.due = now + 200,
-            Next::Act(Action::Create | Action::Kill) if !may_mutate => tracked.due = now + 200,
+            Next::Act(Action::Create | Action::Kill | Action::Look) if busy => {
+                tracked.due = now + limits::BUSY_MILLIS;
+            }
+            Next::Act(Action::Create | Action::Kill) if !may_mutate => {
+                tracked.due = now + limits::BUSY_MILLIS;
+            }
             Next::Act(action) => self.start(row, state, action),
             Next::Wait { until } => {
                 let mut until = until.unwrap_or(Millis::MAX);
@@ -304,14 +316,16 @@ impl Worker {
                     until = until.min(at);
                 }
                 tracked.due = until;
-                if samples && !busy {
-                    if now >= sample_due {
+                if samples {
+                    if now < sample_due {
+                        tracked.due = until.min(sample_due);
+                    } else if open >= limits::OPERATIONS_BESIDE_A_SAMPLE {
+                        tracked.due = until.min(now + limits::BUSY_MILLIS);
+                    } else {
                         tracked.sampled = now;
                         self.begin(row, |core, row| {
                             async move { steps::sample(&core, &row).await }.boxed()
                         });
-                    } else {
-                        tracked.due = until.min(sample_due);
                     }
                 }
             }

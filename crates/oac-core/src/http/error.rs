@@ -391,7 +391,7 @@ impl ApiError {
 
     /// 500. The cause goes to the log, with what was being done; the caller learns only that it failed.
     pub fn internal(doing: &str, cause: &dyn std::error::Error) -> Self {
-        tracing::error!(doing, error = %Chain(cause), "request failed");
+        tracing::error!(event = "request_failed", doing, error = %Chain(cause), "request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             None,
@@ -468,11 +468,11 @@ impl From<oac_store::StoreError> for ApiError {
             oac_store::StoreError::NotOwner { .. } => Self::standby(),
             // Nothing was stored.
             error if error.is_transient() => {
-                tracing::warn!(error = %Chain(&error), "the database did not take a step");
+                tracing::warn!(event = "step_refused", error = %Chain(&error), "the database did not take a step");
                 Self::database_unavailable()
             }
             oac_store::StoreError::Unknown { .. } => {
-                tracing::error!(error = %Chain(&error), "it is not known whether a step was stored");
+                tracing::error!(event = "step_unknown", error = %Chain(&error), "it is not known whether a step was stored");
                 Self::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     None,

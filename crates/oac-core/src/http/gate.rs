@@ -210,6 +210,6 @@ async fn node(read: &Read, bearer: Option<Secret>, headers: &HeaderMap) -> Resul
 
 /// Without an answer of the store nobody is refused as unknown.
 fn unanswered(error: StoreError) -> ApiError {
-    tracing::error!(error = %Chain(&error), "a credential cannot be checked");
+    tracing::error!(event = "credential_unchecked", error = %Chain(&error), "a credential cannot be checked");
     ApiError::authentication_unavailable()
 }

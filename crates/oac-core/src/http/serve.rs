@@ -122,7 +122,7 @@ pub fn serve(core: &Arc<Core>, listeners: Vec<TcpListener>, router: Router, tls:
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "accepting a connection failed");
+                        tracing::warn!(event = "accept_failed", %error, "accepting a connection failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }

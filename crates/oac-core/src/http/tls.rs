@@ -92,9 +92,13 @@ impl Certificate {
         match content.and_then(|content| content.pair(&self.files)) {
             Ok(pair) => {
                 *self.current.write() = pair;
-                tracing::info!("new connections get the new TLS certificate");
+                tracing::info!(
+                    event = "certificate_replaced",
+                    "new connections get the new TLS certificate"
+                );
             }
             Err(error) => tracing::error!(
+                event = "certificate_unusable",
                 error = %Chain(&error),
                 "the new TLS certificate is not used: the previous one stays in use"
             ),

@@ -267,7 +267,7 @@ pub(super) async fn run(
                 Action::Live => {
                     core.hub.live.lock().insert(node_id, peer.clone());
                     core.pokes.allocations.notify_one();
-                    tracing::info!(%node_id, %connection_id, "node connected");
+                    tracing::info!(event = "node_connected", %node_id, %connection_id, "node connected");
                 }
                 Action::Resolve(id, outcome) => {
                     if let Some(waiting) = machine.waiting.remove(&id) {
@@ -276,7 +276,7 @@ pub(super) async fn run(
                     }
                 }
                 Action::Close(reason) => {
-                    tracing::info!(%node_id, %connection_id, reason = %crate::http::error::Chain(&reason), "node connection closed");
+                    tracing::info!(event = "node_disconnected", %node_id, %connection_id, reason = %crate::http::error::Chain(&reason), "node connection closed");
                     core.hub.remove_live(node_id, connection_id);
                     machine.outgoing = None;
                     wire = None;

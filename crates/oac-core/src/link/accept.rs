@@ -140,7 +140,7 @@ async fn open(
             opening.refuse(Refusal::Busy).await;
             return None;
         }
-        tracing::info!(allocation = %hello.resource.id, %address, "a link was refused");
+        tracing::info!(event = "link_refused", allocation = %hello.resource.id, %address, "a link was refused");
         opening.refuse(Refusal::CredentialRejected).await;
         return None;
     };

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use oac_metrics::Gauges;
 use oac_model::{AllocationState, NodeId, Time};
 use oac_store::{AllocationCount, AllocationDiagnostic, NodeRow, SlotCounts};
+use oac_telemetry::Gauges;
 
 use super::{NODE_SERIES, table};
 use crate::{

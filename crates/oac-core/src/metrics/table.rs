@@ -9,7 +9,7 @@ const HTTP_BOUNDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
 ];
 
-oac_metrics::table! {
+oac_telemetry::table! {
     /// Every metric of Core.
     pub fn table;
     OWNER: Gauge "oac_core_owner" []
@@ -29,7 +29,7 @@ oac_metrics::table! {
     ALLOCATIONS: Gauge "oac_core_allocations" ["state", "phase"]
         "Sandboxes that are not released, by state and compute phase. Owner only.";
     ALLOCATION_ISSUES: Gauge "oac_core_allocation_issues" ["diagnostic"]
-        "Sandboxes that are not released and carry this diagnostic. Owner only.";
+        "Sandboxes that are not released and carry a diagnostic: node_unavailable, resource_missing, compute_unconfirmed, ownership_mismatch, provider_unavailable. Owner only.";
     CLEANUP_OLDEST_SECONDS: Gauge "oac_core_cleanup_oldest_seconds" []
         "For how long the oldest sandbox that is being cleaned up has been; 0 without one. Owner only.";
     TURNS: Gauge "oac_core_turns" ["state"]

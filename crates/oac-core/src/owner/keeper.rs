@@ -17,10 +17,10 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(crate) async fn keep(core: Arc<Core>, holder: Holder, lock: Option<ExclusiveLock>) {
     loop {
         let ownership = stand_by(&core, holder, lock.as_ref()).await;
-        tracing::info!(epoch = %ownership.epoch, "this Core owns the installation");
+        tracing::info!(event = "lease_taken", epoch = %ownership.epoch, "this Core owns the installation");
         hold(&core, ownership).await;
         core.owner.lost();
-        tracing::warn!(epoch = %ownership.epoch, "the lease is lost: closing every connection");
+        tracing::warn!(event = "lease_lost", epoch = %ownership.epoch, "the lease is lost: closing every connection");
         core.hub.close_all().await;
         core.links.close_all().await;
     }
@@ -40,11 +40,16 @@ async fn stand_by(core: &Core, holder: Holder, lock: Option<&ExclusiveLock>) -> 
             }
             Ok(None) => {
                 if !said {
-                    tracing::info!("another Core owns the installation: standing by");
+                    tracing::info!(
+                        event = "standing_by",
+                        "another Core owns the installation: standing by"
+                    );
                     said = true;
                 }
             }
-            Err(error) => tracing::warn!(error = %Chain(&error), "the lease cannot be asked for"),
+            Err(error) => {
+                tracing::warn!(event = "lease_not_taken", error = %Chain(&error), "the lease cannot be asked for")
+            }
         }
         tokio::time::sleep(POLL).await;
     }
@@ -83,10 +88,10 @@ async fn hold(core: &Core, mut ownership: Ownership) {
             }
             Ok(Ok(None)) => return,
             Ok(Err(error)) => {
-                tracing::warn!(error = %Chain(&error), "the lease was not renewed");
+                tracing::warn!(event = "lease_not_renewed", error = %Chain(&error), "the lease was not renewed");
                 pause = RETRY;
             }
-            Err(_) => tracing::warn!("the lease was not renewed in time"),
+            Err(_) => tracing::warn!(event = "lease_not_renewed", "the lease was not renewed in time"),
         }
         if core.owner.lease_left().is_zero() {
             return;

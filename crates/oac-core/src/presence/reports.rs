@@ -174,7 +174,7 @@ async fn tried(core: &Core, reports: &[Report]) -> Result<Vec<Answer>, StoreErro
                 return Ok(reports.iter().map(|_| Err(RecordFailure::Epoch)).collect());
             }
             Err(error) => {
-                tracing::warn!(reports = reports.len(), error = %Chain(&error), "node reports are not stored");
+                tracing::warn!(event = "reports_not_stored", reports = reports.len(), error = %Chain(&error), "node reports are not stored");
                 if tries == TRIES || !error.is_transient() {
                     return Err(error);
                 }

@@ -107,7 +107,7 @@ async fn awake(core: &Arc<Core>, link: &Link) -> Result<(), Trouble> {
         && !tx.consume_checkpoint(restored_from).await?
         && !tx.is_checkpoint_consumed(restored_from).await?
     {
-        tracing::error!(allocation = %allocation.id, "the checkpoint of a restored sandbox is gone");
+        tracing::error!(event = "checkpoint_missing", allocation = %allocation.id, "the checkpoint of a restored sandbox is gone");
         link.end();
         return Err(NotAdmitted::Resting.into());
     }

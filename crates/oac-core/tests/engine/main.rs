@@ -17,6 +17,7 @@ mod loss;
 mod managing;
 mod metrics;
 mod node;
+mod observations;
 mod operating;
 mod placement;
 mod reports;

@@ -12,7 +12,7 @@ use oac_testkit::core::{EnrolledNode, TestCore};
 use oac_wire::{
     CoreFrame, NodeFrame, Nullable,
     frames::{Arguments, Health, Heartbeat, Hello, Identity, Request, Response, ResponseResult, Welcome},
-    shapes::{Info, Operation},
+    shapes::{Info, Operation, Sample},
 };
 use parking_lot::Mutex;
 use rustls::{
@@ -455,12 +455,28 @@ fn perform(host: &Mutex<Host>, request: &Request) -> Performed {
             Some(info) => (None, Some(ResponseResult::Info(info))),
             None => (Some("not_found"), None),
         },
+        Operation::Observe if act == Act::Reject => (Some("runtime_not_running"), None),
+        Operation::Observe => (None, Some(ResponseResult::Sample(sample()))),
         _ => (Some("unconfirmed"), None),
     };
     match act {
         Act::Swallow => Performed::Silent,
         Act::DieAfter => Performed::Dead,
         _ => Performed::Answer(answer.0, answer.1),
+    }
+}
+
+fn sample() -> Sample {
+    Sample {
+        observed_at: Time::from_millis(1_700_000_000_000).unwrap(),
+        started_at: Nullable(None),
+        cpu_usage_seconds_total: Nullable(Some(1.5)),
+        cpu_capacity_cores: Nullable(Some(2.0)),
+        cpu_utilization_ratio: None,
+        memory_usage_bytes: Nullable(Some(1 << 20)),
+        memory_limit_bytes: Nullable(None),
+        disk_usage_bytes: None,
+        disk_limit_bytes: None,
     }
 }
 

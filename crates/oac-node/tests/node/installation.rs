@@ -8,6 +8,7 @@ use oac_node::{
     Clock, CoreClient, Opened, RunError, Surroundings,
     config::Configuration,
     identity::{IdentityStore, Stored},
+    metrics::Metrics,
     run_by,
 };
 use oac_provider::Provider;
@@ -134,6 +135,7 @@ impl Installation {
     ) -> Running {
         let clock = Clock::start();
         let opened = Opened::new(&self.config, &self.state_dir).unwrap();
+        let metrics = opened.metrics();
         let core = CoreClient::new(opened.core().clone(), surroundings, clock.clone()).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut task = JoinSet::new();
@@ -146,6 +148,7 @@ impl Installation {
             stop,
             task,
             state_dir,
+            metrics,
         }
     }
 }
@@ -179,6 +182,8 @@ pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     task: JoinSet<Result<(), RunError>>,
     state_dir: PathBuf,
+    /// What the node counts.
+    pub(crate) metrics: Metrics,
 }
 
 impl Running {

@@ -1,12 +1,16 @@
 //! The program itself, as a process of the service account.
 
 use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
     os::unix::{fs::chown, process::CommandExt},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
 };
 
 use axum::http::StatusCode;
+use oac_testkit::scrape::Scrape;
 
 use crate::{
     installation::Installation,
@@ -78,18 +82,9 @@ async fn protocol_version_prints_one_and_what_is_not_built_refuses_in_one_line()
         (version.status.code(), version.stdout.as_slice()),
         (Some(0), b"1\n".as_slice())
     );
-    let refusals: [&[&str]; 3] = [
+    let refusals: [&[&str]; 2] = [
         &["generation", "prepare", "--root", "/r"],
         &["rebind-host", "--config", "/c", "--state-dir", "/s", "--yes"],
-        &[
-            "run",
-            "--config",
-            "/c",
-            "--state-dir",
-            "/s",
-            "--metrics-listen",
-            "127.0.0.1:0",
-        ],
     ];
     for arguments in refusals {
         let mut command = as_account(None);
@@ -184,6 +179,68 @@ async fn a_second_process_of_one_identity_exits_1_before_it_says_a_word() {
         .await
         .unwrap();
     assert_eq!(ended.code(), Some(0), "the first is untouched");
+}
+
+/// The address that the program says it answers scrapes on.
+fn scraped(child: &mut Child) -> SocketAddr {
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    for line in lines {
+        let line = line.unwrap();
+        if line.contains("answering scrapes") {
+            let at = line.find("127.0.0.1:").unwrap();
+            let end = line[at..].find('"').unwrap();
+            return line[at..at + end].parse().unwrap();
+        }
+    }
+    panic!("it answers no scrapes");
+}
+
+#[tokio::test]
+async fn scrapes_are_answered_where_the_flag_says_and_an_address_that_is_taken_is_refused() {
+    let mut core = ScriptedCore::start().await;
+    let installation = Installation::registered(&core);
+    let secret = installation.stored().credential;
+    let mut command = run_of(&installation);
+    command.args(["--metrics-listen", "127.0.0.1:0"]);
+    let mut child = command.spawn().unwrap();
+    let (link, _) = core.greet().await;
+    // Nobody reads its log from here on, which must not end it.
+    let (mut child, address) = tokio::task::spawn_blocking(move || {
+        let address = scraped(&mut child);
+        (child, address)
+    })
+    .await
+    .unwrap();
+    oac_testkit::wait::until("the welcome arrived", Duration::from_secs(40), async || {
+        let scrape = Scrape::of(address).await;
+        (scrape.value("oac_node_connected", &[]) == Some(1.0)).then_some(scrape)
+    })
+    .await
+    .map(|scrape| {
+        assert_eq!(scrape.value("oac_node_provider_ready", &[]), Some(0.0));
+        assert_eq!(
+            scrape.value("oac_node_dials_total", &[("outcome", "welcomed")]),
+            Some(1.0)
+        );
+        assert!(!scrape.0.contains(secret.expose()) && !scrape.0.contains("canary"));
+    })
+    .unwrap();
+    assert_eq!(listening_sockets(child.id()), Some(1));
+
+    let other = Installation::registered(&core);
+    let mut command = run_of(&other);
+    command.args(["--metrics-listen", &address.to_string()]);
+    let refused = output(command).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("--metrics-listen"), "{}", said(&refused));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    link.closed().await;
+    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(ended.code(), Some(0));
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
 
 /// TCP sockets in state LISTEN that the process holds.

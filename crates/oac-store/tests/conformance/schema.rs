@@ -6,7 +6,8 @@ use oac_model::{
 };
 use oac_store::{
     AllocationDiagnostic, AuditEntry, CheckpointRow, CleanupCause, ComputeRow, Dispatch, EventKind,
-    GenerationState, GenerationStatusRow, NodeHealth, NodeSampleRow, OpenError, Store, StoreOptions,
+    GenerationState, GenerationStatusRow, NodeHealth, NodeSampleRow, ObservationStatus, OpenError, Store,
+    StoreOptions,
 };
 
 use crate::world::{World, counts, hello};
@@ -53,7 +54,7 @@ pub(crate) async fn a_schema_from_a_newer_version_is_refused(world: World) {
         .await;
     let error = world.open(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Newer { found: 999, known: 3 }),
+        matches!(error, OpenError::Newer { found: 999, known: 4 }),
         "{error}"
     );
 }
@@ -142,6 +143,9 @@ pub(crate) async fn every_member_of_a_row_comes_back_as_it_was_stored(world: Wor
     let usage = serde_json::json!({"memory_usage_bytes": 1.5});
     tx.save_sample(allocation.id, &usage).await.unwrap();
     (allocation.sample, allocation.sampled_at) = (Some(usage), Some(tx.now()));
+    let missed = ObservationStatus::RuntimeNotRunning;
+    tx.save_missed_sample(allocation.id, missed).await.unwrap();
+    allocation.observation = Some(missed);
     let audit = tx
         .audit(&AuditEntry {
             actor: "core key",

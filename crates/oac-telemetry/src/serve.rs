@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers scrapes on `listener` with what `text` gives, until it is dropped. All connections are served by the one task
 /// that awaits it, so that scrapes never take more than one core.
-pub async fn serve<F, T>(listener: TcpListener, text: F)
+pub async fn serve<F, T>(listener: TcpListener, text: F) -> Infallible
 where
     F: Fn() -> T,
     T: Future<Output = String>,
@@ -120,7 +120,7 @@ mod tests {
             assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404"));
         };
         tokio::select! {
-            () = serve(listener, async || "up 1\n".to_owned()) => {}
+            never = serve(listener, async || "up 1\n".to_owned()) => match never {},
             () = asking => {}
         }
     }
@@ -137,7 +137,7 @@ mod tests {
             assert!(ask(address, "GET /metrics").await.ends_with("up 1\n"));
         };
         tokio::select! {
-            () = serve(listener, async || "up 1\n".to_owned()) => {}
+            never = serve(listener, async || "up 1\n".to_owned()) => match never {},
             () = asking => {}
         }
     }

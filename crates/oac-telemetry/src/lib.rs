@@ -1,4 +1,4 @@
-//! What a program measures about itself, as Prometheus reads it.
+//! What a program says of itself: metrics, as Prometheus reads them, and its log.
 //!
 //! A program writes one [`table!`] of its metrics: name, kind, labels and what each means. From it come the handles that
 //! the program counts with, the text of a scrape, and what documents, dashboards and alert rules are checked against. In
@@ -11,6 +11,7 @@
 //!
 //! Refused alternative: a recorder for the whole process. Two Cores in one process, as tests run them, would share it.
 
+pub mod log;
 mod serve;
 mod set;
 mod table;
