@@ -88,7 +88,8 @@ pub(crate) async fn measure(rounds: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-async fn enroll(core: &TestCore) -> Result<Member> {
+/// A node with 64 places.
+pub(crate) async fn enroll(core: &TestCore) -> Result<Member> {
     let enrolled = core
         .enroll(&json!({ "max_active": 64, "max_retained": 64 }))
         .await;

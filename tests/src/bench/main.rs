@@ -14,6 +14,7 @@ mod files;
 mod gauge;
 mod output;
 mod process;
+mod reset;
 mod swarm;
 mod tools;
 mod turns;
@@ -44,7 +45,7 @@ struct Arguments {
 }
 
 /// Those without a node that runs sandboxes.
-const ALONE: [&str; 3] = ["calls", "codec", "connect"];
+const ALONE: [&str; 4] = ["calls", "codec", "connect", "reset"];
 /// Those on one installation with a node.
 const ON_A_NODE: [&str; 6] = ["agent", "cold-start", "exec", "files", "output", "turns"];
 
@@ -89,6 +90,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     if wanted("connect") {
         gauges.extend(connect::measure(arguments.nodes).await?);
+    }
+    if wanted("reset") {
+        figures.push(reset::measure(rounds).await?);
     }
     if ON_A_NODE.into_iter().any(wanted) {
         let story = Story::begin(None).await;

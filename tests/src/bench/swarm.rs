@@ -2,6 +2,7 @@
 //! answers at once.
 
 use std::{
+    collections::HashSet,
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
@@ -12,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
-use oac_model::{Secret, Time};
+use oac_model::{AllocationId, Secret, Time};
 use oac_peer::{
     FailureCode, Moment, Outcome,
     limits::DIAL_MILLIS,
@@ -170,6 +171,7 @@ async fn run(member: Member, source: Ipv4Addr, seed: u64, shared: Arc<Shared>) {
     let mut node = Node::new(member.identity.clone(), 0, 8, seed, shared.now());
     let health = health();
     let (mut socket, mut live, mut epoch): (Option<Socket>, bool, i64) = (None, false, 0);
+    let mut killed = HashSet::new();
     loop {
         let wakeup = node
             .next_wakeup()
@@ -244,7 +246,7 @@ async fn run(member: Member, source: Ipv4Addr, seed: u64, shared: Arc<Shared>) {
                 }),
                 Action::Run(job) => {
                     let Job { ticket, request, .. } = job;
-                    let outcome = nothing_done(&request);
+                    let outcome = nothing_done(&request, &mut killed);
                     let mut more = node.apply(Event::Answered(ticket, outcome), shared.now());
                     more.extend(node.apply(Event::Ended(ticket), shared.now()));
                     actions.extend(more.into_iter().rev());
@@ -258,9 +260,18 @@ async fn run(member: Member, source: Ipv4Addr, seed: u64, shared: Arc<Shared>) {
     }
 }
 
-/// A provider that has done everything already.
-fn nothing_done(request: &oac_wire::frames::RequestBody) -> Outcome {
+/// A provider that has done everything already; it remembers what was killed.
+fn nothing_done(request: &oac_wire::frames::RequestBody, killed: &mut HashSet<AllocationId>) -> Outcome {
+    let id = request.reference.allocation_id;
     match request.arguments.operation() {
+        Operation::Info if killed.contains(&id) => Outcome::Success(Some(ResponseResult::Info(Info {
+            reference: request.reference,
+            provider_id: String::new(),
+            state: Info::ABSENT.to_owned(),
+            bootstrap_complete: false,
+            create_settled: true,
+            compute_lost: false,
+        }))),
         Operation::Create | Operation::Info | Operation::Renew => {
             Outcome::Success(Some(ResponseResult::Info(Info {
                 reference: request.reference,
@@ -271,7 +282,10 @@ fn nothing_done(request: &oac_wire::frames::RequestBody) -> Outcome {
                 compute_lost: false,
             })))
         }
-        Operation::Kill => Outcome::Success(None),
+        Operation::Kill => {
+            killed.insert(id);
+            Outcome::Success(None)
+        }
         _ => Outcome::Failed {
             code: FailureCode::Unconfirmed,
             receipt: None,
