@@ -108,6 +108,44 @@ async fn pg_a_running_sandbox_shows_its_last_sample_and_one_whose_node_gives_non
     observed(On::Postgres).await;
 }
 
+#[tokio::test]
+async fn a_node_that_answers_no_sample_still_takes_what_ends_a_sandbox() {
+    const SANDBOXES: usize = 10;
+    let core = world::core(On::Sqlite).await;
+    let mut node = Node::start(&core, SANDBOXES as u32).await;
+    node.plan(Operation::Observe, &[Act::Swallow; SANDBOXES]);
+    let mut all = Vec::new();
+    for _ in 0..SANDBOXES {
+        all.push(world::session(&core).await.unwrap());
+    }
+    for (_, allocation) in &all {
+        world::until(&core, *allocation, AllocationState::Running).await;
+    }
+    for (session, allocation) in &all {
+        let tx = world::begin(&core).await;
+        tx.lock_session(*session).await.unwrap();
+        let mut row = tx.lock_allocation(*allocation).await.unwrap().unwrap();
+        row.initialization = Initialization::Complete;
+        tx.save_allocation(&mut row).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    node.connect(&core).await;
+    world::eventually("half of the places are taken by samples", async || {
+        node.count(Operation::Observe) == 4
+    })
+    .await;
+    let asked: Vec<AllocationId> = {
+        let host = node.host.lock();
+        let observed = host.requests.iter().filter(|(o, _)| *o == Operation::Observe);
+        observed.map(|(_, id)| *id).collect()
+    };
+    for (session, allocation) in all.iter().filter(|(_, id)| !asked.contains(id)) {
+        world::archive(&core, *session, *allocation).await;
+        world::until(&core, *allocation, AllocationState::Released).await;
+    }
+    assert_eq!(node.count(Operation::Observe), 4);
+}
+
 async fn kept(on: On) {
     let core = world::core(on).await;
     let node = Node::enroll(&core, 1).await;
