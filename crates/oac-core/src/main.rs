@@ -43,11 +43,13 @@ enum KeyCommand {
         #[arg(long, default_value = "core key")]
         name: String,
     },
+    /// List Core keys: id, when it was created, when it was revoked or -, and what it is for.
+    List(At),
     /// Revoke a Core key.
     Revoke {
         #[command(flatten)]
         at: At,
-        /// The id that `create` printed.
+        /// The id that `create` printed and `list` shows.
         id: CoreKeyId,
     },
 }
@@ -66,6 +68,9 @@ async fn main() -> ExitCode {
         Command::CoreKey {
             command: KeyCommand::Create { at, name },
         } => run::create_core_key(&at.config, &name).await,
+        Command::CoreKey {
+            command: KeyCommand::List(at),
+        } => run::list_core_keys(&at.config).await,
         Command::CoreKey {
             command: KeyCommand::Revoke { at, id },
         } => run::revoke_core_key(&at.config, id).await,

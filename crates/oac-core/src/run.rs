@@ -26,7 +26,7 @@ use crate::{
     turns::{self, Turns},
 };
 
-pub use keys::{create_core_key, revoke_core_key};
+pub use keys::{create_core_key, list_core_keys, revoke_core_key};
 
 /// Why a command of the program failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,9 @@ pub enum ProgramError {
     KeyName,
     #[error("the key cannot be printed: it was created, revoke it")]
     Output(#[source] std::io::Error),
-    #[error("no Core key has that id: check the id that create printed")]
+    #[error("the list cannot be printed")]
+    Listed(#[source] std::io::Error),
+    #[error("no Core key has that id: check it with `oac-core core-key list`")]
     NoSuchKey,
     #[error("the operating system gave no random bytes")]
     Entropy(#[source] getrandom::Error),

@@ -340,6 +340,34 @@ mod tests {
         }
     }
 
+    /// core.md section 3: no dead owner's transaction delays a takeover. On every connection, that of the lease included.
+    #[tokio::test]
+    async fn pg_every_session_ends_what_idles_or_waits_for_3_s_and_a_silent_connection_within_10() {
+        let database = oac_testkit::postgres::TestDatabase::create().await;
+        let options = StoreOptions {
+            password: database.password().map(Secret::new),
+            ..StoreOptions::new(database.url().parse().unwrap())
+        };
+        let store = Store::open(options).await.unwrap();
+        let settings = "SELECT current_setting('idle_in_transaction_session_timeout') AS idle, \
+             current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock, \
+             CAST(current_setting('tcp_keepalives_idle') AS BIGINT) \
+             + CAST(current_setting('tcp_keepalives_interval') AS BIGINT) \
+             * CAST(current_setting('tcp_keepalives_count') AS BIGINT) AS silent";
+        for read in [
+            store.single(),
+            store.begin_unfenced().await.unwrap(),
+            store.begin_lease().await.unwrap(),
+        ] {
+            let row = read.row(settings, vec![]).await.unwrap().unwrap();
+            for name in ["idle", "statement", "lock"] {
+                assert_eq!(row.get::<String>(name).unwrap(), "3s", "{name}");
+            }
+            assert!((1..=10).contains(&row.get::<i64>("silent").unwrap()));
+        }
+        store.close().await;
+    }
+
     #[tokio::test]
     async fn a_file_of_another_program_is_refused_and_gets_no_table() {
         let folder = tempfile::tempdir().unwrap();

@@ -25,6 +25,23 @@ pub async fn create_core_key(config: &Path, name: &str) -> Result<(), ProgramErr
     Ok(())
 }
 
+/// Lists every Core key, oldest first, one on a line; of the keys themselves Core knows nothing.
+pub async fn list_core_keys(config: &Path) -> Result<(), ProgramError> {
+    let store = open_store(&Config::load(config)?, 0)
+        .await
+        .map_err(StartError::from)?;
+    let keys = store.single().core_keys().await?;
+    store.close().await;
+    let mut out = std::io::stdout();
+    for key in keys {
+        let revoked = key.revoked_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        // A terminal obeys no name.
+        let name = key.name.escape_debug();
+        writeln!(out, "{}  {}  {revoked}  {name}", key.id, key.created_at).map_err(ProgramError::Listed)?;
+    }
+    Ok(())
+}
+
 /// Revokes a Core key; its console sessions end with it.
 pub async fn revoke_core_key(config: &Path, id: CoreKeyId) -> Result<(), ProgramError> {
     let store = open_store(&Config::load(config)?, 0)

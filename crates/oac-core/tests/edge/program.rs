@@ -144,6 +144,14 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
     assert!(answer.contains("link_credential_rejected"), "{answer}");
 
     let id = err.split_whitespace().nth(2).unwrap();
+    let listed = async || run(&["core-key", "list", "--config", path]).await.1;
+    let before = listed().await;
+    let words: Vec<&str> = before.split_whitespace().collect();
+    assert_eq!(
+        (words.len(), words[0], words[2], words[3]),
+        (4, id, "-", "tests"),
+        "{before}"
+    );
     assert_eq!(
         run(&["core-key", "revoke", "--config", path, id]).await.0,
         Some(0)
@@ -152,6 +160,9 @@ async fn a_core_serves_until_sigterm_and_its_log_arguments_and_environment_hold_
         run(&["core-key", "revoke", "--config", path, id]).await.0,
         Some(1)
     );
+    let after = listed().await;
+    assert_eq!(after.split_whitespace().next(), Some(id));
+    assert_ne!(after.split_whitespace().nth(2), Some("-"), "{after}");
     let answer = post("/core/v1/projects", &core_key, json!({ "name": "late" })).await;
     assert_eq!(answer.status.as_u16(), 401);
 
