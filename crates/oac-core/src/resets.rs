@@ -46,7 +46,7 @@ async fn run(core: Arc<Core>) {
             Ok(false) => IDLE,
             Ok(true) => PASS,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "a reset does not go on yet");
+                tracing::warn!(event = "reset_stalled", error = %Chain(&error), "a reset does not go on yet");
                 PASS
             }
         };
@@ -134,7 +134,10 @@ async fn pass_deadline(core: &Core, ownership: &Ownership) -> Result<(), StoreEr
     tx.force_reset().await?;
     audit(&tx, &row, entry).await?;
     tx.commit().await?;
-    tracing::info!("the deadline of the reset passed: it is forced");
+    tracing::info!(
+        event = "reset_deadline_passed",
+        "the deadline of the reset passed: it is forced"
+    );
     Ok(())
 }
 
@@ -156,7 +159,7 @@ async fn complete(core: &Core, ownership: &Ownership) -> Result<(), StoreError> 
         audit(&tx, &row, entry).await?;
     }
     tx.commit().await?;
-    tracing::info!(generation, epoch = %owner_epoch, "the deployment is reset");
+    tracing::info!(event = "deployment_reset", generation, epoch = %owner_epoch, "the deployment is reset");
     core.pokes.lease.notify_one();
     placement::refresh_deployment(core).await;
     Ok(())
@@ -177,7 +180,7 @@ async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreErro
                 Err(error @ StoreError::NotOwner { .. }) => return Err(error),
                 // One that cannot be archived holds up no other.
                 Err(error) => {
-                    tracing::warn!(session_id = %session.id, error = %Chain(&error), "a reset does not archive a Session yet");
+                    tracing::warn!(event = "reset_stalled", session_id = %session.id, error = %Chain(&error), "a reset does not archive a Session yet");
                 }
             }
         }

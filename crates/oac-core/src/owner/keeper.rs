@@ -58,7 +58,7 @@ async fn stand_by(core: &Core, holder: Holder, lock: Option<&ExclusiveLock>) -> 
 /// This Core completed a reset, and owns the installation under the next epoch: what it remembers of the nodes, and their
 /// connections, are of the one before.
 fn go_on(core: &Core, renewed: &Ownership) {
-    tracing::info!(epoch = %renewed.epoch, "this Core goes on under the next epoch");
+    tracing::info!(event = "epoch_begun", epoch = %renewed.epoch, "this Core goes on under the next epoch");
     core.hub.memory().clear();
     core.hub.hang_up();
 }
