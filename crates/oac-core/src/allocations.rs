@@ -12,6 +12,7 @@ mod limits;
 mod record;
 mod sandbox;
 mod steps;
+mod suspension;
 mod worker;
 
 use std::sync::Arc;

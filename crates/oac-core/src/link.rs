@@ -134,6 +134,20 @@ impl Link {
         Ok(&self.client)
     }
 
+    /// The right to the one stream of a link whose sandbox is to be suspended: the word to quiesce.
+    pub(crate) async fn admit_quiescing(&self, core: &Core) -> Result<&LinkClient, NotAdmitted> {
+        match self.phase(core).await? {
+            ComputePhase::Quiescing => Ok(&self.client),
+            _ => Err(NotAdmitted::Resting),
+        }
+    }
+
+    /// Ends the link of a runtime that was quiesced: it stays parked.
+    pub(crate) async fn park(&self) {
+        self.client.close(CloseReason::Parked);
+        self.client.closed().await;
+    }
+
     /// The answer to the first status call, for another try of what follows it.
     pub(crate) fn first_status(&self) -> Option<Status> {
         self.first.lock().clone()

@@ -1,6 +1,10 @@
 //! What every handler and worker of one Core process shares.
 
+use std::collections::HashSet;
+
+use oac_model::SessionId;
 use oac_store::StoreError;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
@@ -36,6 +40,20 @@ pub struct Pokes {
     pub resets: Notify,
     /// The owner renews its lease at once, and so learns under which epoch it goes on.
     pub lease: Notify,
+    wanted: Mutex<HashSet<SessionId>>,
+}
+
+impl Pokes {
+    /// Something of the Session changed that its allocation is to be looked at for: a Turn, an access, a link. Within one
+    /// process this is not lost; a takeover looks at everything.
+    pub fn want(&self, session: SessionId) {
+        self.wanted.lock().insert(session);
+        self.allocations.notify_one();
+    }
+
+    pub(crate) fn take_wanted(&self) -> HashSet<SessionId> {
+        std::mem::take(&mut *self.wanted.lock())
+    }
 }
 
 impl Core {

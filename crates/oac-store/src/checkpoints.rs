@@ -36,6 +36,11 @@ impl Read {
 }
 
 impl Read {
+    /// Every checkpoint of an allocation, deleted or not.
+    pub async fn checkpoints(&self, id: AllocationId) -> Result<Vec<CheckpointRow>, StoreError> {
+        self.many("WHERE allocation_id = $1", params![id]).await
+    }
+
     /// Whether the checkpoint was marked consumed, deleted since or not.
     pub async fn is_checkpoint_consumed(&self, id: OperationId) -> Result<bool, StoreError> {
         let checkpoint: Option<CheckpointRow> = self.one("WHERE operation_id = $1", params![id]).await?;

@@ -13,6 +13,11 @@ pub(super) const FAILED_PASS: Duration = Duration::from_millis(500);
 /// A create's wait: an image that was never used on the host starts slowly.
 pub(super) const CREATE: Duration = Duration::from_secs(120);
 pub(super) const KILL: Duration = Duration::from_secs(60);
+/// A capture, or a restore with its checks.
+pub(super) const SUSPEND: Duration = Duration::from_secs(120);
+pub(super) const RESUME: Duration = Duration::from_secs(120);
+/// The wake command itself waits 20 s for the runtime to reconnect.
+pub(super) const WAKE: Duration = Duration::from_secs(40);
 pub(super) const INFO: Duration = Duration::from_secs(30);
 pub(super) const OBSERVE: Duration = Duration::from_secs(30);
 /// Tries to store what a node answered before it is left to observation.

@@ -9,12 +9,12 @@ use oac_lifecycle::{
     },
     suspension,
 };
-use oac_model::{AllocationId, ConnectionId, OperationId, TurnId};
+use oac_model::{AllocationId, ComputePhase, ConnectionId, NodeId, OperationId, TurnId};
 use oac_store::{
     AllocationDiagnostic, AllocationRow, CleanupCause, ComputeRow, NewOperation, OperationKind, OperationRow,
     OperationState, Read, StoreError, Tx,
 };
-use oac_wire::shapes::Info;
+use oac_wire::shapes::{self, Info};
 use serde_json::json;
 
 use super::{GivenUp, effects};
@@ -28,6 +28,9 @@ pub(super) enum ApplyError {
     /// The allocation changed meanwhile; its next plan starts from what it is now.
     #[error("the allocation changed meanwhile")]
     Refused(#[from] Refused),
+    /// The same, of one that can be suspended.
+    #[error("the allocation changed meanwhile")]
+    Held(#[from] suspension::Refused),
     #[error("the stored allocation cannot be read")]
     Record(#[from] RecordError),
     #[error("the allocation or its Session does not exist")]
@@ -45,6 +48,10 @@ pub(super) struct Detail<'a> {
     pub(super) link_digest: Option<oac_model::Digest>,
     /// CreateAnswered, Observed: what the node said.
     pub(super) info: Option<&'a Info>,
+    /// A compute as a node named or showed it.
+    pub(super) compute: Option<&'a shapes::Compute>,
+    /// What a suspend kept.
+    pub(super) retained: Option<&'a shapes::Retained>,
     /// LossConfirmed: the connection both answers came on, which must still be the node's.
     pub(super) on: Option<ConnectionId>,
 }
@@ -54,9 +61,31 @@ pub(super) struct Detail<'a> {
 pub(super) struct Applied {
     pub(super) row: AllocationRow,
     /// Slots to remember with the transaction.
-    slots: Option<(Ticket, oac_store::SlotCounts)>,
+    pub(super) slots: Vec<(NodeId, Ticket, oac_store::SlotCounts)>,
     /// Turns that ended with it.
-    turns: Vec<TurnId>,
+    pub(super) turns: Vec<TurnId>,
+}
+
+impl Applied {
+    /// Commits, and tells whoever waits for what changed since `known`.
+    pub(super) async fn commit(self, core: &Core, tx: Tx, known: &AllocationRow) -> Result<Self, ApplyError> {
+        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        for (node_id, ticket, slots) in &self.slots {
+            // Before the commit: whoever sees the slot free finds it free. A placement that comes first waits for the node's
+            // row.
+            core.hub
+                .memory()
+                .remember_counts(*ticket, *node_id, count(slots.active), count(slots.retained));
+        }
+        tx.commit().await?;
+        if self.row.link_generation != known.link_generation {
+            core.links.revoke(known.id);
+        }
+        if self.row.revision != known.revision {
+            core.turns.notify(self.row.session_id, &self.turns);
+        }
+        Ok(self)
+    }
 }
 
 /// The state that rows describe. `operations` as `Read::operations` gives them.
@@ -151,6 +180,9 @@ pub(super) async fn store(
         .allocation(id)
         .await?
         .ok_or(ApplyError::Missing)?;
+    if super::suspension::owns(&known) {
+        return super::suspension::store_for(core, &known, event.into(), detail).await;
+    }
     let tx = core.store.begin(&ownership).await?;
     if releases(event) || event == Event::LossConfirmed {
         let node = match known.node_id {
@@ -171,22 +203,10 @@ pub(super) async fn store(
         .await?
         .ok_or(ApplyError::Missing)?;
     let row = tx.lock_allocation(id).await?.ok_or(ApplyError::Missing)?;
-    let applied = apply(core, &tx, row, event, detail).await?;
-    if let (Some((ticket, slots)), Some(node_id)) = (applied.slots, applied.row.node_id) {
-        let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        // Before the commit: whoever sees the slot free finds it free. A placement that comes first waits for the node's row.
-        core.hub
-            .memory()
-            .remember_counts(ticket, node_id, count(slots.active), count(slots.retained));
-    }
-    tx.commit().await?;
-    if applied.row.link_generation != known.link_generation {
-        core.links.revoke(id);
-    }
-    if applied.row.revision != known.revision {
-        core.turns.notify(applied.row.session_id, &applied.turns);
-    }
-    Ok(applied)
+    apply(core, &tx, row, event, detail)
+        .await?
+        .commit(core, tx, &known)
+        .await
 }
 
 /// Events that may release the allocation, which changes its node's counts.
@@ -231,6 +251,10 @@ async fn apply(
         State::Running { .. } => {
             row.create_settled = true;
             row.bootstrap_complete = true;
+            if was.state != state.kind() && keeps_checkpoints(tx, &row).await? {
+                row.compute_phase = ComputePhase::Running;
+                row.compute_phase_changed_at = tx.now();
+            }
         }
         State::CleanupPending { cause, create, .. } => {
             row.cause = cause_to(cause);
@@ -261,15 +285,25 @@ async fn apply(
         tx.release_placement(row.placement_id).await?;
     }
     let turns = effects::after(tx, &was, &row).await?;
-    let slots = match (releases(event) && state == State::Released, row.node_id) {
-        (true, Some(node_id)) => Some((core.hub.memory().ticket(), tx.slot_counts(Some(node_id)).await?)),
-        _ => None,
-    };
+    let mut slots = Vec::new();
+    if let (true, Some(node_id)) = (releases(event) && state == State::Released, row.node_id) {
+        slots.push((
+            node_id,
+            core.hub.memory().ticket(),
+            tx.slot_counts(Some(node_id)).await?,
+        ));
+    }
     Ok(Applied { row, slots, turns })
 }
 
+/// Whether the allocation's provider, as its generation names it, can suspend.
+async fn keeps_checkpoints(tx: &Tx, row: &AllocationRow) -> Result<bool, StoreError> {
+    let generation = tx.generation(row.deployment_generation).await?;
+    Ok(generation.is_some_and(|generation| super::suspension::keeps_checkpoints(generation.provider)))
+}
+
 /// No link opens any more, and an open one ends: its generation has passed.
-fn revoke(row: &mut AllocationRow, was: &AllocationRow) {
+pub(super) fn revoke(row: &mut AllocationRow, was: &AllocationRow) {
     if was.link_digest.is_some() || was.state != row.state {
         row.link_digest = None;
         if let Some(next) = was.link_generation.next() {
@@ -384,6 +418,9 @@ fn outcome(info: Option<&Info>) -> serde_json::Value {
 /// more from here on; the worker releases it with its node's slots, since the node's lock comes before the Session's.
 pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<GivenUp, ApplyError> {
     let mut row = tx.lock_allocation(id).await?.ok_or(ApplyError::Missing)?;
+    if super::suspension::owns(&row) {
+        return super::suspension::give_up(tx, row, cause).await;
+    }
     let operations = tx.operations(id).await?;
     let before = state_of(&row, &operations)?;
     let event = Event::GivenUp(cause);

@@ -1,7 +1,7 @@
 //! The steps a plan names, each with its transactions around the call it makes.
 
 use oac_lifecycle::allocation::{Action, Event, Sighting, State};
-use oac_model::{ConnectionId, OperationId, ProviderKind, Secret};
+use oac_model::{ConnectionId, NodeId, OperationId, ProviderKind, Secret};
 use oac_peer::FailureCode;
 use oac_store::{AllocationRow, ObservationStatus, StoreError};
 use oac_wire::{
@@ -15,6 +15,7 @@ use oac_wire::{
 use super::{
     limits,
     record::{self, Applied, ApplyError, Detail},
+    suspension::Told,
 };
 use crate::{
     Core,
@@ -36,6 +37,8 @@ pub(super) enum Done {
         on: ConnectionId,
         sighting: Sighting,
     },
+    /// Of one that can be suspended.
+    Told(Told),
     /// The database or the ownership did not carry it; try again.
     Failed,
 }
@@ -55,7 +58,7 @@ pub(super) async fn perform(core: &Core, row: &AllocationRow, state: State, acti
     match done {
         Ok(done) => done,
         // Someone else was first; the next pass reads what is so.
-        Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
+        Err(ApplyError::Refused(_) | ApplyError::Held(_) | ApplyError::Missing) => Done::Stored,
         Err(error) => {
             tracing::warn!(event = "allocation_step_failed", allocation_id = %row.id, ?action, error = %Chain(&error), "a step of an allocation failed");
             Done::Failed
@@ -78,14 +81,22 @@ async fn store<'a>(
 ) -> Result<Applied, ApplyError> {
     let mut tries = 0;
     loop {
-        match record::store(core, row.id, event, detail()).await {
-            Err(ApplyError::Store(error)) if error.is_transient() && tries < limits::STORE_TRIES => {
-                tries += 1;
-                tokio::time::sleep(limits::STORE_PAUSE).await;
-            }
-            result => return result,
+        let stored = record::store(core, row.id, event, detail()).await;
+        if !busy(&stored, &mut tries).await {
+            return stored;
         }
     }
+}
+
+/// Whether the database was merely busy and the event is stored again; then a moment has passed.
+pub(super) async fn busy(stored: &Result<Applied, ApplyError>, tries: &mut usize) -> bool {
+    let transient = matches!(stored, Err(ApplyError::Store(error)) if error.is_transient());
+    if !transient || *tries >= limits::STORE_TRIES {
+        return false;
+    }
+    *tries += 1;
+    tokio::time::sleep(limits::STORE_PAUSE).await;
+    true
 }
 
 fn request(
@@ -94,9 +105,18 @@ fn request(
     arguments: Arguments,
     wait: std::time::Duration,
 ) -> Option<Request> {
-    let node_id = row.node_id?;
+    Some(request_at(core, row, row.node_id?, arguments, wait))
+}
+
+pub(super) fn request_at(
+    core: &Core,
+    row: &AllocationRow,
+    node_id: NodeId,
+    arguments: Arguments,
+    wait: std::time::Duration,
+) -> Request {
     let provider = core.hub.provider(node_id).unwrap_or(ProviderKind::Docker);
-    Some(Request {
+    Request {
         node_id,
         generation: row.deployment_generation,
         provider,
@@ -104,11 +124,11 @@ fn request(
         arguments,
         on: None,
         wait,
-    })
+    }
 }
 
 /// The open mutation becomes `sent`, leaves, and is answered or not.
-async fn send(
+pub(super) async fn send(
     core: &Core,
     row: &AllocationRow,
     operation: OperationId,
@@ -305,7 +325,7 @@ fn worth_storing(row: &AllocationRow, state: State, sighting: Sighting) -> bool 
 /// The node is away for good measure: the allocation is shown as disconnected, and nothing else changes.
 pub(super) async fn disconnected(core: &Core, row: &AllocationRow) -> Done {
     match store(core, row, Event::Observed(Sighting::Unanswered), Detail::default).await {
-        Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
+        Ok(_) | Err(ApplyError::Refused(_) | ApplyError::Held(_) | ApplyError::Missing) => Done::Stored,
         Err(error) => {
             tracing::warn!(allocation_id = %row.id, error = %Chain(&error), "a disconnected node is not shown yet");
             Done::Failed
@@ -325,7 +345,7 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
             tracing::warn!(event = "sandbox_lost", allocation_id = %row.id, "the sandbox is lost: its node confirmed it twice");
             Done::Stored
         }
-        Err(ApplyError::Refused(_) | ApplyError::Missing) => Done::Stored,
+        Err(ApplyError::Refused(_) | ApplyError::Held(_) | ApplyError::Missing) => Done::Stored,
         Err(error) => {
             tracing::warn!(allocation_id = %row.id, error = %Chain(&error), "a confirmed loss is not stored yet");
             Done::Failed

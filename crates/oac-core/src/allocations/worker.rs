@@ -14,9 +14,10 @@ use std::{
 use futures_util::{FutureExt as _, future::BoxFuture};
 use oac_lifecycle::{
     Millis,
-    allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
+    allocation::{Action, Diagnostic, Next, Noted, Presence, Snapshot, State, plan},
+    suspension::{self, Answer},
 };
-use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
+use oac_model::{AllocationId, AllocationState, ComputePhase, ConnectionId, NodeId, SessionId};
 use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, Ownership, StoreError};
 
 use tokio::sync::mpsc;
@@ -26,13 +27,16 @@ use super::{
     demand, limits,
     record::{cause_from, state_of},
     steps::{self, Done},
+    suspension::{self as held, Told},
 };
 use crate::{Core, http::error::Chain, task::Kind};
 
 /// What one owner remembers of one allocation.
 struct Tracked {
-    watch: Watch,
+    /// For one that cannot be suspended, its base alone.
+    watch: suspension::Watch,
     node_id: Option<NodeId>,
+    session_id: SessionId,
     /// The connection and link it was last planned with.
     seen: (Option<ConnectionId>, bool),
     due: Millis,
@@ -81,6 +85,26 @@ async fn failed(error: StoreError) {
 /// When after a takeover the allocation is sampled first: not all at once.
 fn spread(id: AllocationId) -> Millis {
     i64::from(id.as_uuid().as_fields().0) % limits::SAMPLE_MILLIS
+}
+
+/// What a step of one that can be suspended tells.
+fn tell(watch: &mut suspension::Watch, told: Told, now: Millis) {
+    match told {
+        Told::Observed {
+            held,
+            node,
+            of,
+            answer,
+        } => watch.observed(&held, node, of, answer, now),
+        Told::Settled { node, answer } => watch.settled(node, answer),
+        Told::Woke { node } => {
+            watch.settled(node, Answer::Done);
+            watch.woke(now);
+        }
+        Told::AnswerLost { node } => watch.answer_lost(node, now),
+        Told::NotSent { node } => watch.not_sent(node, now),
+        Told::NoTarget => watch.no_target(now),
+    }
 }
 
 /// The allocation's runtime is linked now.
@@ -171,8 +195,9 @@ impl Worker {
 
     fn track(&mut self, row: &AllocationRow) -> &mut Tracked {
         self.tracked.entry(row.id).or_insert_with(|| Tracked {
-            watch: Watch::default(),
+            watch: suspension::Watch::default(),
             node_id: row.node_id,
+            session_id: row.session_id,
             seen: (None, false),
             due: 0,
             sampled: Millis::MIN / 2,
@@ -222,6 +247,12 @@ impl Worker {
         }
         self.scan_at = now + limits::SCAN_MILLIS;
         self.next_due = Millis::MAX;
+        let wanted = self.core.pokes.take_wanted();
+        for tracked in self.tracked.values_mut() {
+            if wanted.contains(&tracked.session_id) {
+                tracked.due = now;
+            }
+        }
         let mut connected: HashMap<NodeId, Option<ConnectionId>> = HashMap::new();
         let mut due = Vec::new();
         for (id, tracked) in &self.tracked {
@@ -246,6 +277,9 @@ impl Worker {
         if self.in_flight.contains(&row.id) {
             return Ok(());
         }
+        if held::owns(&row) {
+            return self.consider_held(row).await;
+        }
         let now = self.now();
         let operations = match row.state {
             AllocationState::Creating | AllocationState::CleanupPending => {
@@ -262,22 +296,9 @@ impl Worker {
                 return Ok(());
             }
         };
+        let snapshot = self.snapshot(&row, state);
         let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
-        let linked = linked(&self.core, row.id);
-        let snapshot = Snapshot {
-            state,
-            given_up: row.cause.map(cause_from).filter(|_| state == State::Reserved),
-            in_flight: false,
-            node: match row.node_id.zip(connected) {
-                Some((node, c)) => Presence::Online {
-                    connection: c.connection_id,
-                    ready: self.core.hub.is_ready(node, row.deployment_generation),
-                },
-                None => Presence::Offline,
-            },
-            initialized: row.initialization == Initialization::Complete,
-            linked,
-        };
+        let linked = snapshot.linked;
         self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
         let open = row
             .node_id
@@ -287,8 +308,8 @@ impl Worker {
         let may_mutate = self.core.owner.may_mutate();
         let tracked = self.track(&row);
         tracked.seen = (connected.map(|c| c.connection_id), linked);
-        tracked.watch.tick(&snapshot, now);
-        let next = plan(&snapshot, &tracked.watch, now);
+        tracked.watch.base.tick(&snapshot, now);
+        let next = plan(&snapshot, &tracked.watch.base, now);
         let sample_due = tracked.sampled + limits::SAMPLE_MILLIS;
         let samples = matches!(state, State::Running { .. }) && snapshot.initialized && connected.is_some();
         match next {
@@ -304,6 +325,7 @@ impl Worker {
                 let shown = row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
                 if let Some(at) = tracked
                     .watch
+                    .base
                     .disconnected_at()
                     .filter(|_| state != State::Reserved && !shown)
                 {
@@ -326,6 +348,102 @@ impl Worker {
                         self.begin(row, |core, row| {
                             async move { steps::sample(&core, &row).await }.boxed()
                         });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self, row: &AllocationRow, state: State) -> Snapshot {
+        let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
+        Snapshot {
+            state,
+            given_up: row.cause.map(cause_from).filter(|_| state == State::Reserved),
+            in_flight: false,
+            node: match row.node_id.zip(connected) {
+                Some((node, c)) => Presence::Online {
+                    connection: c.connection_id,
+                    ready: self.core.hub.is_ready(node, row.deployment_generation),
+                },
+                None => Presence::Offline,
+            },
+            initialized: row.initialization == Initialization::Complete,
+            linked: linked(&self.core, row.id),
+        }
+    }
+
+    /// One whose provider keeps checkpoints.
+    async fn consider_held(&mut self, row: AllocationRow) -> Result<(), StoreError> {
+        let now = self.now();
+        let rows = held::Rows::of(&self.core.store.single(), row).await?;
+        let state = match rows.held() {
+            Ok(state) => state,
+            Err(error) => {
+                // Read between two transactions, the rows may not fit; the next pass reads them again.
+                tracing::debug!(allocation_id = %rows.row.id, %error, "rows do not fit");
+                self.track(&rows.row).due = now + 1_000;
+                return Ok(());
+            }
+        };
+        let around = held::look_around(&self.core, &rows, &state).await?;
+        let nodes = state.computes.iter().map(|c| c.node).chain([state.node]);
+        let connected: BTreeMap<_, _> = nodes
+            .filter_map(|node| Some((node, self.core.hub.connected(node)?.connection_id)))
+            .collect();
+        let snapshot = suspension::Snapshot {
+            base: self.snapshot(&rows.row, state.state),
+            held: &state,
+            connected,
+            demand: around.demand,
+            quiet_in: around.quiet_in,
+            phase_for: around.phase_for,
+            retention_in: around.retention_in,
+            shown: rows
+                .row
+                .diagnostic
+                .and_then(|diagnostic| Diagnostic::from_text(diagnostic.as_str())),
+        };
+        self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
+        let node = state.node;
+        let busy = self.at_node.get(&node).copied().unwrap_or(0) >= limits::OPERATIONS_PER_NODE;
+        let may_mutate = self.core.owner.may_mutate();
+        let tracked = self.track(&rows.row);
+        tracked.node_id = Some(node);
+        tracked.seen = (snapshot.connected.get(&node).copied(), snapshot.base.linked);
+        tracked
+            .watch
+            .tick(&state, &snapshot.base, &snapshot.connected, now);
+        match suspension::plan(&snapshot, &tracked.watch, now) {
+            suspension::Next::Act(_) if busy || !may_mutate => tracked.due = now + 200,
+            suspension::Next::Act(action) => {
+                if action.mutates() {
+                    tracked.watch.began();
+                }
+                let row = rows.row.clone();
+                self.begin(row, move |core, _| {
+                    async move { held::perform(&core, &rows, state, action).await }.boxed()
+                });
+            }
+            suspension::Next::Wait { until } => {
+                let shown = rows.row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
+                let away = tracked.watch.base.disconnected_at().filter(|_| !shown);
+                let asleep = state.phase() == Some(ComputePhase::Suspended);
+                match away.filter(|_| !asleep) {
+                    Some(at) if now >= at => {
+                        self.begin(rows.row, |core, row| {
+                            async move { steps::disconnected(&core, &row).await }.boxed()
+                        });
+                    }
+                    away => {
+                        // An input to a Session that is asleep is found by looking.
+                        let again = now + limits::DEMAND_MILLIS;
+                        tracked.due = until
+                            .into_iter()
+                            .chain(away)
+                            .chain([again])
+                            .min()
+                            .unwrap_or(again);
                     }
                 }
             }
@@ -384,15 +502,16 @@ impl Worker {
         let mut lost = None;
         match done {
             Done::Stored => {}
-            Done::NotSent => tracked.watch.not_sent(now),
-            Done::CreateAnswered(on) => tracked.watch.create_answered(on, now),
-            Done::KillAnswered => tracked.watch.kill_answered(),
-            Done::AnswerLost => tracked.watch.answer_lost(now),
+            Done::NotSent => tracked.watch.base.not_sent(now),
+            Done::CreateAnswered(on) => tracked.watch.base.create_answered(on, now),
+            Done::KillAnswered => tracked.watch.base.kill_answered(),
+            Done::AnswerLost => tracked.watch.base.answer_lost(now),
             Done::Looked { state, on, sighting } => {
-                if tracked.watch.looked(state, on, sighting, now) == Noted::Loss {
+                if tracked.watch.base.looked(state, on, sighting, now) == Noted::Loss {
                     lost = Some(on);
                 }
             }
+            Done::Told(told) => tell(&mut tracked.watch, told, now),
             Done::Failed => tracked.due = now + limits::FAILED_PASS.as_millis() as Millis,
         }
         if let Some(on) = lost {

@@ -12,7 +12,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Request, place};
+use oac_lifecycle::{
+    placement::{Answer, Deployment, Mode, Node, Request, place},
+    suspension::target::{Candidate, Needs, choose},
+};
 use oac_model::{Generation, NodeId};
 use parking_lot::Mutex;
 
@@ -135,6 +138,22 @@ impl Memory {
         if let Some(entry) = self.inner.lock().nodes.get_mut(&id) {
             entry.count(ticket, active, retained);
         }
+    }
+
+    /// The node that is to restore a checkpoint, as remembered; `ready` and `drained` are asked of each.
+    pub fn restore(
+        &self,
+        needs: &Needs,
+        ready: impl Fn(NodeId) -> bool,
+        drained: impl Fn(NodeId) -> bool,
+    ) -> Option<NodeId> {
+        let inner = self.inner.lock();
+        let candidates = inner.nodes.values().map(|entry| Candidate {
+            node: &entry.node,
+            ready: ready(entry.node.id),
+            drained: drained(entry.node.id),
+        });
+        choose(needs, inner.deployment.public_url.as_deref(), candidates)
     }
 
     /// Is the node remembered with its counts?

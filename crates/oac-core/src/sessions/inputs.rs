@@ -122,6 +122,7 @@ impl Admission {
             return Err(ApiError::reset_in_progress_unavailable());
         }
         let id = allocation.as_ref().map(|a| a.id);
+        let asleep = allocation.as_ref().is_some_and(ledger::rests);
         // Next, and its sandbox waits for it.
         let link = allocation
             .filter(|a| unfinished == 0 && ledger::takes_turns(a))
@@ -138,6 +139,9 @@ impl Admission {
             return Ok(Placed::First);
         };
         tx.commit().await?;
+        if asleep {
+            core.pokes.want(session.id);
+        }
         core.turns.notify(session.id, &[]);
         match (link, job, id) {
             (Some(link), Some(job), _) => link.hand(job),

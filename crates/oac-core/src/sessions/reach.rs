@@ -69,10 +69,16 @@ impl Reach {
             until,
             access,
         };
-        if let Found::Nothing(session) = reach.look().await? {
+        let found = reach.look().await?;
+        let ready = matches!(found, Found::Ready(_));
+        if let Found::Nothing(session) = found {
             reach.place(*session, true).await?;
         }
         reach.access.store(core).await?;
+        if !ready {
+            // It may have to be woken.
+            core.pokes.want(reach.session);
+        }
         Ok(reach)
     }
 

@@ -78,6 +78,9 @@ pub(super) async fn linked(core: &Arc<Core>, link: &Link) -> Result<(), Trouble>
         allocations::changed(&tx, &was, &allocation).await?;
         tx.commit().await?;
         core.turns.events.notify(link.session_id);
+        if allocation.compute_phase != ComputePhase::Disabled {
+            core.pokes.want(link.session_id);
+        }
     }
     Ok(())
 }
@@ -119,7 +122,7 @@ async fn awake(core: &Arc<Core>, link: &Link) -> Result<(), Trouble> {
     allocations::changed(&tx, &was, &allocation).await?;
     tx.commit().await?;
     core.turns.events.notify(link.session_id);
-    core.pokes.allocations.notify_one();
+    core.pokes.want(link.session_id);
     Ok(())
 }
 
@@ -324,6 +327,14 @@ pub(crate) fn takes_turns(allocation: &AllocationRow) -> bool {
         allocation.state,
         AllocationState::Creating | AllocationState::Running
     ) && matches!(
+        allocation.compute_phase,
+        ComputePhase::Running | ComputePhase::Disabled
+    )
+}
+
+/// Whether the allocation has to be woken before a Turn can be dispatched to it.
+pub(crate) fn rests(allocation: &AllocationRow) -> bool {
+    !matches!(
         allocation.compute_phase,
         ComputePhase::Running | ComputePhase::Disabled
     )

@@ -25,4 +25,5 @@ mod reset;
 mod resetting;
 mod secrets;
 mod storm;
+mod suspension;
 mod world;

@@ -238,7 +238,7 @@ pub fn identity(enrolled: &EnrolledNode) -> Identity {
     Identity {
         node_id: enrolled.node_id,
         installation_id: id["installation_id"].as_str().unwrap().parse().unwrap(),
-        provider: ProviderKind::Docker,
+        provider: ProviderKind::from_text(id["provider"].as_str().unwrap()).unwrap(),
         backend_fingerprint: oac_model::backend_fingerprint(
             ProviderKind::Docker,
             "unix:///var/run/docker.sock",

@@ -66,6 +66,26 @@ pub enum Action {
     Show(Diagnostic),
 }
 
+impl Action {
+    /// It begins a mutation: what was answered before confirms no loss after it.
+    pub fn mutates(self) -> bool {
+        match self {
+            Self::Suspend
+            | Self::Restore
+            | Self::KillCompute(_)
+            | Self::ResumeCompute
+            | Self::Wake
+            | Self::DeleteRetained => true,
+            Self::Base(_)
+            | Self::Name
+            | Self::Look(..)
+            | Self::DropIntent
+            | Self::GiveUpAnswer
+            | Self::Show(_) => false,
+        }
+    }
+}
+
 /// What `plan` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {

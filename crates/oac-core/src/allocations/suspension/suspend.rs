@@ -1,0 +1,130 @@
+//! Suspending: what admits it, and the word to the runtime before it.
+
+use oac_lifecycle::{
+    Millis,
+    suspension::{Event, Request, Stillness, may_suspend},
+};
+use oac_model::OperationId;
+use oac_store::{AllocationRow, Initialization, Read, SessionRow, StoreError, Tx};
+use oac_wire::frames::Arguments;
+
+use super::{
+    Told,
+    rows::Rows,
+    steps::{sent, store, suspend_of},
+};
+use crate::{
+    Core,
+    allocations::{
+        limits,
+        record::{ApplyError, Detail},
+        steps::Done,
+    },
+    http::error::Chain,
+};
+
+/// What is stored about the Session, and how long it has been still by the database's clock.
+pub(super) async fn stillness(
+    read: &Read,
+    row: &AllocationRow,
+    session: &SessionRow,
+    undeleted: bool,
+    now: oac_model::Time,
+) -> Result<Stillness, StoreError> {
+    let (waiting, running) = read.turn_counts(session.id).await?;
+    let accesses = read.file_operations(session.id).await?.len() as u64;
+    let deployment = read.deployment().await?;
+    let unfinished = waiting + running;
+    Ok(Stillness {
+        ended_turns: u64::try_from(session.last_turn)
+            .unwrap_or(0)
+            .saturating_sub(unfinished),
+        unfinished_turns: unfinished,
+        // An input is stored with its Turn, under this lock.
+        pending_inputs: 0,
+        open_file_operations: accesses,
+        open_port_streams: 0,
+        initialization_pending: row.initialization != Initialization::Complete,
+        consumed_checkpoint_kept: undeleted,
+        idle_for: now.millis() - session.last_activity_at.millis(),
+        idle_wanted: Millis::from(deployment.idle_seconds) * 1_000,
+    })
+}
+
+/// Under the Session's lock, in the transaction that begins to quiesce.
+pub(super) async fn recheck(tx: &Tx, rows: &Rows, session: &SessionRow) -> Result<(), ApplyError> {
+    let still = stillness(tx, &rows.row, session, rows.bound().is_some(), tx.now()).await?;
+    may_suspend(&still).map_err(|busy| {
+        tracing::debug!(allocation_id = %rows.row.id, ?busy, "not suspended");
+        ApplyError::Missing
+    })
+}
+
+/// Under the Session's lock, in the transaction after which the suspend leaves: nothing was wanted meanwhile.
+pub(super) async fn recheck_quiesced(tx: &Tx, session: &SessionRow) -> Result<(), ApplyError> {
+    let (waiting, running) = tx.turn_counts(session.id).await?;
+    let open = tx.file_operations(session.id).await?;
+    if waiting + running == 0 && open.is_empty() && session.archived_at.is_none() {
+        Ok(())
+    } else {
+        Err(ApplyError::Missing)
+    }
+}
+
+/// Admits, quiesces the runtime, parks it, and suspends.
+pub(super) async fn suspend(core: &Core, rows: &Rows) -> Result<Done, ApplyError> {
+    let (Some(link), node) = (core.links.ready(rows.row.id), rows.node()) else {
+        return Ok(Done::Stored);
+    };
+    let operation = OperationId::random();
+    let detail = || Detail {
+        operation: Some(operation),
+        ..Detail::default()
+    };
+    store(core, rows, Event::QuiescingBegun(operation), detail).await?;
+    let answer = match link.admit_quiescing(core).await {
+        Ok(client) => Some(client.quiesce(operation).await),
+        Err(error) => {
+            tracing::info!(allocation_id = %rows.row.id, error = %Chain(&error), "a runtime cannot be quiesced");
+            None
+        }
+    };
+    match answer {
+        Some(Ok(oac_link::Quiesce::Busy)) => {
+            store(core, rows, Event::QuiesceRefused, detail).await?;
+            core.links.wake(rows.row.id);
+            return Ok(Done::Told(Told::NotSent { node }));
+        }
+        Some(Ok(oac_link::Quiesce::Quiesced)) => {
+            link.park().await;
+            match store(core, rows, Event::Quiesced, detail).await {
+                Ok(_) => {}
+                Err(ApplyError::Missing | ApplyError::Held(_)) => {
+                    return abandon(core, rows, operation).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // It is perhaps quiesced: its link ends, and it is woken.
+        Some(Err(_)) | None => {
+            link.end();
+            return abandon(core, rows, operation).await;
+        }
+    }
+    let Some(argument) = suspend_of(rows, operation, false) else {
+        return Ok(Done::Failed);
+    };
+    let arguments = Arguments::Suspend(Box::new(argument));
+    let request = Request::Suspend(operation);
+    sent(core, rows, node, request, operation, arguments, limits::SUSPEND).await
+}
+
+/// Nothing was sent; what may be parked is woken.
+async fn abandon(core: &Core, rows: &Rows, operation: OperationId) -> Result<Done, ApplyError> {
+    store(core, rows, Event::NotSent, || Detail {
+        operation: Some(operation),
+        ..Detail::default()
+    })
+    .await?;
+    Ok(Done::Stored)
+}
