@@ -8,9 +8,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use oac_lifecycle::drain::{self, Drain, Held, Next, Then};
-use oac_model::{AllocationId, NodeId};
-use oac_store::{AllocationRow, DrainRetained, DrainThen, NodeRow, Ownership, SlotCounts, StoreError, Tx};
+use oac_lifecycle::drain::{self, Drain, Held, Next, Sandbox, Then};
+use oac_model::{AllocationId, ComputePhase, NodeId};
+use oac_store::{
+    AllocationRow, DrainRetained, DrainThen, NodeRow, Ownership, Read, SlotCounts, StoreError, Tx,
+};
 use serde_json::json;
 
 use crate::{
@@ -151,9 +153,20 @@ fn then(row: &NodeRow) -> Then {
     }
 }
 
-fn ending(row: &NodeRow, allocation: &AllocationRow) -> Option<Then> {
-    let given_up = allocation.cause.is_some();
-    drain::ending(then(row), allocation.state, allocation.compute_phase, given_up)
+async fn ending(read: &Read, row: &NodeRow, allocation: &AllocationRow) -> Result<Option<Then>, StoreError> {
+    let restorable = allocation.compute_phase == ComputePhase::Waking
+        && read
+            .undeleted_checkpoint(allocation.id)
+            .await?
+            .is_some_and(|kept| kept.consumed_at.is_none());
+    let sandbox = Sandbox {
+        state: allocation.state,
+        phase: allocation.compute_phase,
+        given_up: allocation.cause.is_some(),
+        restorable,
+    };
+    let release = row.drain_retained == Some(DrainRetained::Release);
+    Ok(drain::ending(then(row), release, sandbox))
 }
 
 /// Ends everything that is left, page by page. What was ended in an earlier pass is passed over.
@@ -167,8 +180,10 @@ async fn end_all(core: &Core, ownership: &Ownership, id: NodeId) -> Result<(), S
         let Some(row) = read.node(id).await? else {
             return Ok(());
         };
-        for allocation in page.iter().filter(|a| ending(&row, a).is_some()) {
-            end(core, ownership, id, allocation.id).await?;
+        for allocation in &page {
+            if ending(&read, &row, allocation).await?.is_some() {
+                end(core, ownership, id, allocation.id).await?;
+            }
         }
     }
 }
@@ -192,7 +207,8 @@ async fn end(
     let Some(found) = tx.allocation(allocation).await? else {
         return Ok(());
     };
-    match ending(&row, &found).filter(|_| found.node_id == Some(id)) {
+    let ends = ending(&tx, &row, &found).await?;
+    match ends.filter(|_| found.node_id == Some(id)) {
         None => Ok(()),
         Some(Then::Terminate) => {
             let given_up = allocations::begin_cleanup(&tx, allocation, Cause::Drain).await?;

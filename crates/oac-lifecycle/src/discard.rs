@@ -18,13 +18,19 @@ pub struct Sandbox {
     pub node_online: bool,
 }
 
-/// Whether an operator may accept the loss: its node is online and said that the sandbox ended or is missing. While
-/// nothing is known (the node is away, or cannot say) there is no loss to accept.
+/// Whether an operator may accept the loss: its node is online and said that the sandbox ended or is missing, or its wake or
+/// restore keeps failing (core.md section 12), wherever it is. While nothing is known (the node is away, or cannot say)
+/// there is no loss to accept.
 pub fn is_discardable(sandbox: Sandbox) -> bool {
-    sandbox.state == AllocationState::Running
-        && !sandbox.given_up
-        && sandbox.diagnostic == Some(Diagnostic::ResourceMissing)
-        && sandbox.node_online
+    let lost = match sandbox.diagnostic {
+        Some(Diagnostic::ResourceMissing) => sandbox.node_online,
+        Some(Diagnostic::ComputeUnconfirmed) => true,
+        Some(
+            Diagnostic::NodeUnavailable | Diagnostic::OwnershipMismatch | Diagnostic::ProviderUnavailable,
+        )
+        | None => false,
+    };
+    sandbox.state == AllocationState::Running && !sandbox.given_up && lost
 }
 
 #[cfg(test)]
@@ -32,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_ended_or_missing_sandbox_of_an_online_node_is_discardable() {
+    fn an_ended_or_missing_sandbox_of_an_online_node_is_discardable_and_one_that_keeps_failing_to_wake() {
         let states = [
             AllocationState::Reserved,
             AllocationState::Creating,
@@ -50,9 +56,11 @@ mod tests {
                         diagnostic,
                         node_online,
                     };
-                    let expected = state == AllocationState::Running
-                        && diagnostic == Some(Diagnostic::ResourceMissing)
-                        && (given_up, node_online) == (false, true);
+                    let lost = match diagnostic {
+                        Some(Diagnostic::ResourceMissing) => node_online,
+                        other => other == Some(Diagnostic::ComputeUnconfirmed),
+                    };
+                    let expected = state == AllocationState::Running && !given_up && lost;
                     assert_eq!(is_discardable(sandbox), expected, "{sandbox:?}");
                 }
             }

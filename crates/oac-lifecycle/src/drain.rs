@@ -60,20 +60,33 @@ pub fn plan(drain: &Drain, held: Held, now: Millis) -> Next {
     }
 }
 
+/// One allocation on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sandbox {
+    pub state: AllocationState,
+    pub phase: ComputePhase,
+    /// It is being given up already.
+    pub given_up: bool,
+    /// A checkpoint is bound that no restore has used up.
+    pub restorable: bool,
+}
+
 /// How a drain whose deadline passed ends one allocation on its node; `None` for one that is being given up already, and
-/// for one that it spares: a suspended one, and, where sandboxes are terminated, one whose checkpoint may be all there is
-/// of its files until its suspension or restore has settled.
-pub fn ending(then: Then, state: AllocationState, phase: ComputePhase, given_up: bool) -> Option<Then> {
-    let alive = match state {
-        AllocationState::Reserved | AllocationState::Creating | AllocationState::Running => !given_up,
+/// for one that it spares: a suspended one unless those have to go too, and, where sandboxes are terminated, one whose
+/// checkpoint may be all there is of its files until its suspension or restore has settled.
+pub fn ending(then: Then, release: bool, sandbox: Sandbox) -> Option<Then> {
+    let alive = match sandbox.state {
+        AllocationState::Reserved | AllocationState::Creating | AllocationState::Running => !sandbox.given_up,
         AllocationState::CleanupPending | AllocationState::Released => false,
     };
-    let spared = match phase {
-        ComputePhase::Disabled | ComputePhase::Running | ComputePhase::Quiescing => false,
-        ComputePhase::Suspended => true,
-        ComputePhase::Suspending | ComputePhase::Restoring | ComputePhase::Waking => then == Then::Terminate,
+    let ends = match sandbox.phase {
+        ComputePhase::Disabled | ComputePhase::Running | ComputePhase::Quiescing => Some(then),
+        // Its retention ends, and its Session goes on without its files.
+        ComputePhase::Suspended => release.then_some(Then::Terminate),
+        ComputePhase::Suspending | ComputePhase::Restoring => (then == Then::Archive).then_some(then),
+        ComputePhase::Waking => (then == Then::Archive || !sandbox.restorable).then_some(then),
     };
-    (alive && !spared).then_some(then)
+    ends.filter(|_| alive)
 }
 
 #[cfg(test)]
@@ -133,8 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_or_suspended_is_left_alone_and_terminating_spares_what_is_on_its_way_to_or_from_a_checkpoint()
-     {
+    fn what_is_given_up_is_left_alone_and_terminating_spares_what_is_on_its_way_to_or_from_a_checkpoint() {
         use AllocationState as A;
         use ComputePhase as P;
         let states = [
@@ -154,18 +166,30 @@ mod tests {
             P::Waking,
         ];
         for then in [Then::Archive, Then::Terminate] {
-            for state in states {
-                for phase in phases {
-                    assert_eq!(ending(then, state, phase, true), None);
-                    let on_its_way = matches!(phase, P::Suspending | P::Restoring | P::Waking);
-                    let ends = !matches!(state, A::CleanupPending | A::Released)
-                        && phase != P::Suspended
-                        && (then == Then::Archive || !on_its_way);
-                    assert_eq!(
-                        ending(then, state, phase, false),
-                        ends.then_some(then),
-                        "{then:?} {state:?} {phase:?}"
-                    );
+            for (release, restorable) in [(false, false), (false, true), (true, false), (true, true)] {
+                for state in states {
+                    for phase in phases {
+                        let sandbox = |given_up| Sandbox {
+                            state,
+                            phase,
+                            given_up,
+                            restorable,
+                        };
+                        assert_eq!(ending(then, release, sandbox(true)), None);
+                        let expected = match phase {
+                            _ if matches!(state, A::CleanupPending | A::Released) => None,
+                            P::Suspended => release.then_some(Then::Terminate),
+                            P::Suspending | P::Restoring if then == Then::Terminate => None,
+                            P::Waking if then == Then::Terminate && restorable => None,
+                            _ => Some(then),
+                        };
+                        assert_eq!(
+                            ending(then, release, sandbox(false)),
+                            expected,
+                            "{then:?} {release} {:?}",
+                            sandbox(false)
+                        );
+                    }
                 }
             }
         }

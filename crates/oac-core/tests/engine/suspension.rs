@@ -9,7 +9,8 @@ use oac_core::allocations::{self, Cause};
 use oac_model::{AllocationId, AllocationState, ComputePhase, NodeId, SessionId, TurnState};
 use oac_provider::suite::{Arrange, Damage};
 use oac_store::{
-    AllocationRow, CheckpointRow, CleanupCause, ComputeRow, DeploymentLock, EventKind, Selection, SlotCounts,
+    AllocationRow, CheckpointRow, CleanupCause, ComputeRow, DeploymentLock, DrainIdle, DrainRetained,
+    DrainThen, EventKind, NewDrain, Selection, SlotCounts,
 };
 use oac_testkit::core::TestCore;
 use oac_wire::shapes::Operation;
@@ -26,11 +27,11 @@ struct Scene {
 
 /// A Core whose deployment keeps checkpoints; idle sandboxes are suspended at once.
 async fn core(on: On) -> TestCore {
-    core_keeping(on, 86_400).await
+    core_keeping(on, 0, 86_400).await
 }
 
-/// The same; checkpoints are kept for so long.
-async fn core_keeping(on: On, retention_seconds: u32) -> TestCore {
+/// The same; sandboxes are idle for so long before, and checkpoints are kept for so long.
+async fn core_keeping(on: On, idle_seconds: u32, retention_seconds: u32) -> TestCore {
     let core = match on {
         On::Sqlite => TestCore::start().await,
         On::Postgres => TestCore::start_postgres().await,
@@ -57,7 +58,7 @@ async fn core_keeping(on: On, retention_seconds: u32) -> TestCore {
     let tx = world::begin(&core).await;
     tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
     tx.save_selection(&selection).await.unwrap();
-    tx.save_suspension(0, retention_seconds).await.unwrap();
+    tx.save_suspension(idle_seconds, retention_seconds).await.unwrap();
     tx.commit().await.unwrap();
     oac_core::placement::refresh_deployment(core.core()).await;
     core
@@ -371,7 +372,7 @@ async fn a_restore_whose_request_was_lost_is_observed_its_target_killed_and_noth
 // inv: INV-C33, INV-S18
 #[tokio::test]
 async fn at_the_end_of_its_retention_a_suspended_sandbox_is_cleaned_up_and_a_waiting_input_gets_a_new_one() {
-    let core = core_keeping(On::Sqlite, 5).await;
+    let core = core_keeping(On::Sqlite, 0, 5).await;
     let backend = Backend::new();
     let mut node = Node::start(&core, &backend, 1, 2).await;
     let scene = Scene::begin(core, backend).await;
@@ -488,4 +489,95 @@ async fn a_docker_sandbox_is_never_suspended_however_idle_it_is() {
     ] {
         assert_eq!(node.count(operation), 0, "{operation:?}");
     }
+}
+
+/// Drains the scene's node.
+async fn drain(scene: &Scene, node: NodeId, deadline_seconds: u32, retained: DrainRetained) {
+    let tx = world::begin(&scene.core).await;
+    tx.lock_node(node).await.unwrap();
+    let drain = NewDrain {
+        deadline_seconds,
+        idle: DrainIdle::Suspend,
+        then: DrainThen::Terminate,
+        retained,
+        source: "192.0.2.9".to_owned(),
+    };
+    tx.start_drain(node, &drain).await.unwrap();
+    tx.commit().await.unwrap();
+    scene.core.core().pokes.drains.notify_one();
+    scene.core.core().pokes.want(scene.session);
+}
+
+async fn is_drained(scene: &Scene, node: NodeId) {
+    world::eventually("the drain is over", async || {
+        let row = scene
+            .core
+            .core()
+            .store
+            .single()
+            .node(node)
+            .await
+            .unwrap()
+            .unwrap();
+        row.drain_requested_at.is_none()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_suspends_idle_sandboxes_early_once_another_node_could_restore_them_and_not_before() {
+    let core = core_keeping(On::Sqlite, 86_400, 86_400).await;
+    let backend = Backend::new();
+    let home = Node::start(&core, &backend, 1, 2).await;
+    let scene = Scene::begin(core, backend).await;
+    world::eventually("it is linked", async || {
+        scene.core.core().links.ready(scene.id).is_some()
+    })
+    .await;
+    drain(&scene, home.id(), 3_600, DrainRetained::Keep).await;
+    let asked = || scene.backend.count(Operation::Compute) + scene.backend.count(Operation::Info);
+    let before = asked();
+    scene.core.core().pokes.want(scene.session);
+    world::eventually("Core looked", async || {
+        asked() > before || !scene.computes().await.is_empty()
+    })
+    .await;
+    assert_eq!(
+        scene.backend.count(Operation::Suspend),
+        0,
+        "nobody could restore it"
+    );
+    let other = Node::start(&scene.core, &scene.backend, 1, 1).await;
+    world::eventually("it is suspended", async || {
+        scene.core.core().pokes.want(scene.session);
+        scene.row().await.compute_phase == ComputePhase::Suspended
+    })
+    .await;
+    is_drained(&scene, home.id()).await;
+    // The drain is over, and its node cordoned, which keeps nobody from going home.
+    scene.wake().await;
+    assert_eq!(scene.row().await.node_id, Some(home.id()));
+    assert_eq!(scene.slots(other.id()).await, (0, 0));
+}
+
+// inv: INV-C33
+#[tokio::test]
+async fn a_drain_that_releases_ends_the_retention_of_what_is_suspended_there_at_its_deadline() {
+    let core = core(On::Sqlite).await;
+    let backend = Backend::new();
+    let node = Node::start(&core, &backend, 1, 2).await;
+    let scene = Scene::begin(core, backend).await;
+    let row = scene.until_phase(ComputePhase::Suspended).await;
+    drain(&scene, node.id(), 0, DrainRetained::Keep).await;
+    is_drained(&scene, node.id()).await;
+    assert_eq!(
+        scene.row().await.compute_phase,
+        ComputePhase::Suspended,
+        "it is kept"
+    );
+    drain(&scene, node.id(), 0, DrainRetained::Release).await;
+    let released = world::until(&scene.core, scene.id, AllocationState::Released).await;
+    assert_eq!(released.cause, Some(CleanupCause::Drain));
+    is_drained(&scene, node.id()).await;
+    assert!(scene.backend.is_clean(&row.reference()).await);
 }

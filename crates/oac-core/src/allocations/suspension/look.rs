@@ -7,7 +7,10 @@ use oac_lifecycle::{
 use oac_model::ComputePhase;
 use oac_store::StoreError;
 
-use super::{rows::Rows, suspend::stillness};
+use super::{
+    rows::Rows,
+    suspend::{stillness, wanted_away},
+};
 use crate::Core;
 
 /// The Session's side of an allocation, by the database's clock.
@@ -52,7 +55,8 @@ pub(in crate::allocations) async fn look_around(
             };
         }
         Some(ComputePhase::Running) => {
-            let still = stillness(&read, row, &session, rows.bound().is_some(), now).await?;
+            let early = wanted_away(core, &read, rows, &session).await?;
+            let still = stillness(&read, row, &session, rows.bound().is_some(), now, early).await?;
             around.quiet_in = match may_suspend(&still) {
                 Ok(()) => Some(0),
                 Err(Busy::ActiveLately) => Some(still.idle_wanted - still.idle_for),

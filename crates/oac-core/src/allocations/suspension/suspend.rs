@@ -1,11 +1,13 @@
 //! Suspending: what admits it, and the word to the runtime before it.
 
+use std::collections::BTreeSet;
+
 use oac_lifecycle::{
     Millis,
-    suspension::{Event, Request, Stillness, may_suspend},
+    suspension::{Event, Request, Stillness, may_suspend, target::Needs},
 };
-use oac_model::OperationId;
-use oac_store::{AllocationRow, Initialization, Read, SessionRow, StoreError, Tx};
+use oac_model::{OperationId, Time};
+use oac_store::{AllocationRow, DrainIdle, Initialization, Read, SessionRow, StoreError, Tx};
 use oac_wire::frames::Arguments;
 
 use super::{
@@ -29,7 +31,8 @@ pub(super) async fn stillness(
     row: &AllocationRow,
     session: &SessionRow,
     undeleted: bool,
-    now: oac_model::Time,
+    now: Time,
+    early: bool,
 ) -> Result<Stillness, StoreError> {
     let (waiting, running) = read.turn_counts(session.id).await?;
     let accesses = read.file_operations(session.id).await?.len() as u64;
@@ -47,13 +50,54 @@ pub(super) async fn stillness(
         initialization_pending: row.initialization != Initialization::Complete,
         consumed_checkpoint_kept: undeleted,
         idle_for: now.millis() - session.last_activity_at.millis(),
-        idle_wanted: Millis::from(deployment.idle_seconds) * 1_000,
+        idle_wanted: if early {
+            0
+        } else {
+            Millis::from(deployment.idle_seconds) * 1_000
+        },
     })
 }
 
+/// Whether its node is to be emptied of idle sandboxes and another one could restore it now: then it is suspended without
+/// waiting for the idle time (core.md section 15).
+pub(super) async fn wanted_away(
+    core: &Core,
+    read: &Read,
+    rows: &Rows,
+    session: &SessionRow,
+) -> Result<bool, StoreError> {
+    let home = rows.node();
+    let Some(node) = read.node(home).await?.filter(|node| {
+        node.drain_requested_at.is_some()
+            && node.drain_deadline_passed_at.is_none()
+            && node.drain_idle == Some(DrainIdle::Suspend)
+    }) else {
+        return Ok(false);
+    };
+    let (Some(store), Some(class)) = (node.checkpoint_store, node.execution_class) else {
+        return Ok(false);
+    };
+    let needs = Needs {
+        store,
+        class,
+        home,
+        haunted: BTreeSet::from([home]),
+        failed: BTreeSet::new(),
+        labels: session.required_labels.clone(),
+    };
+    let ready = |node| core.hub.is_ready(node, rows.row.deployment_generation);
+    Ok(core.hub.memory().restore(&needs, ready, |_| false).is_some())
+}
+
 /// Under the Session's lock, in the transaction that begins to quiesce.
-pub(super) async fn recheck(tx: &Tx, rows: &Rows, session: &SessionRow) -> Result<(), ApplyError> {
-    let still = stillness(tx, &rows.row, session, rows.bound().is_some(), tx.now()).await?;
+pub(super) async fn recheck(
+    core: &Core,
+    tx: &Tx,
+    rows: &Rows,
+    session: &SessionRow,
+) -> Result<(), ApplyError> {
+    let early = wanted_away(core, tx, rows, session).await?;
+    let still = stillness(tx, &rows.row, session, rows.bound().is_some(), tx.now(), early).await?;
     may_suspend(&still).map_err(|busy| {
         tracing::debug!(allocation_id = %rows.row.id, ?busy, "not suspended");
         ApplyError::Missing

@@ -73,7 +73,7 @@ pub(in crate::allocations) async fn store_for(
     let rows = Rows::of(&tx, row).await?;
     match event {
         Event::RestoreIntended(node) => restore::recheck(core, &tx, &rows, &session, node, &nodes).await?,
-        Event::QuiescingBegun(_) => suspend::recheck(&tx, &rows, &session).await?,
+        Event::QuiescingBegun(_) => suspend::recheck(core, &tx, &rows, &session).await?,
         Event::Quiesced => suspend::recheck_quiesced(&tx, &session).await?,
         _ => {}
     }
