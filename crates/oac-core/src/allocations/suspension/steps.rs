@@ -258,7 +258,7 @@ pub(super) async fn sent(
     .await?;
     let now = Rows::of(&core.store.single(), applied.row).await?.held()?;
     Ok(Done::Told(if now.unobserved.contains(&node) {
-        tracing::info!(allocation_id = %rows.row.id, ?request, ?outcome, "observing before another mutation there");
+        tracing::info!(allocation_id = %rows.row.id, ?request, ?answer, "observing before another mutation there");
         Told::AnswerLost { node }
     } else if request == Request::Wake {
         Told::Woke { node }
