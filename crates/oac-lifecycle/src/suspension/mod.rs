@@ -16,6 +16,7 @@
 
 pub mod admission;
 mod answer;
+mod event;
 mod plan;
 pub mod pressure;
 mod state;
@@ -24,6 +25,7 @@ mod watch;
 
 pub use admission::{Busy, Stillness, is_given_up, may_suspend};
 pub use answer::{Answer, Observation};
+pub use event::{Event, Refused};
 pub use plan::{Action, Demand, Next, Snapshot, plan};
-pub use state::{Checkpoint, Compute, Event, Held, Open, Progress, Refused, Request};
+pub use state::{Checkpoint, Compute, Held, Open, Progress, Request};
 pub use watch::Watch;
