@@ -122,7 +122,7 @@ impl Hub {
     }
 
     /// The nodes as placement remembers them.
-    pub(crate) fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Memory {
         &self.memory
     }
 

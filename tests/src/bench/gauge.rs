@@ -11,6 +11,7 @@ pub(crate) enum Unit {
     Seconds,
     Millis,
     Times,
+    EachSecond,
 }
 
 impl Unit {
@@ -22,6 +23,7 @@ impl Unit {
             Self::Seconds => "s",
             Self::Millis => "ms",
             Self::Times => "x",
+            Self::EachSecond => "/s",
         }
     }
 }
@@ -29,6 +31,7 @@ impl Unit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Budget {
     AtMost(f64),
+    AtLeast(f64),
     /// The design names none.
     None,
 }
@@ -50,6 +53,7 @@ impl Gauge {
     pub(crate) fn is_held(&self) -> bool {
         match self.budget {
             Budget::AtMost(most) => self.ours <= most,
+            Budget::AtLeast(least) => self.ours >= least,
             Budget::None => true,
         }
     }
@@ -58,6 +62,7 @@ impl Gauge {
         let held = if self.is_held() { "held" } else { "MISSED" };
         let budget = match self.budget {
             Budget::AtMost(most) => format!("at most {most} {held}"),
+            Budget::AtLeast(least) => format!("at least {least} {held}"),
             Budget::None => "-".to_owned(),
         };
         let tell = |value: f64| format!("{value:.2} {}", self.unit.name());
@@ -71,13 +76,14 @@ impl Gauge {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let most = match self.budget {
-            Budget::AtMost(most) => Some(most),
-            Budget::None => None,
+        let (most, least) = match self.budget {
+            Budget::AtMost(most) => (Some(most), None),
+            Budget::AtLeast(least) => (None, Some(least)),
+            Budget::None => (None, None),
         };
         json!({
             "name": self.name, "what": self.what, "unit": self.unit.name(), "ours": self.ours,
-            "baseline": self.baseline, "at_most": most,
+            "baseline": self.baseline, "at_most": most, "at_least": least,
         })
     }
 }

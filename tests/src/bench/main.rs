@@ -12,9 +12,12 @@ mod exec;
 mod figure;
 mod files;
 mod gauge;
+mod ground;
 mod output;
+mod placement;
 mod process;
 mod reset;
+mod restart;
 mod swarm;
 mod tools;
 mod turns;
@@ -45,7 +48,7 @@ struct Arguments {
 }
 
 /// Those without a node that runs sandboxes.
-const ALONE: [&str; 4] = ["calls", "codec", "connect", "reset"];
+const ALONE: [&str; 6] = ["calls", "codec", "connect", "placement", "reset", "restart"];
 /// Those on one installation with a node.
 const ON_A_NODE: [&str; 6] = ["agent", "cold-start", "exec", "files", "output", "turns"];
 
@@ -91,8 +94,16 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     if wanted("connect") {
         gauges.extend(connect::measure(arguments.nodes).await?);
     }
+    if wanted("placement") {
+        let (more, rates) = placement::measure(rounds).await?;
+        figures.extend(more);
+        gauges.extend(rates);
+    }
     if wanted("reset") {
         figures.push(reset::measure(rounds).await?);
+    }
+    if wanted("restart") {
+        gauges.extend(restart::measure().await?);
     }
     if ON_A_NODE.into_iter().any(wanted) {
         let story = Story::begin(None).await;
