@@ -39,6 +39,8 @@ pub(crate) struct History {
     said: BTreeMap<(OwnerEpoch, AllocationId), Sighting>,
     /// Whether the node was connected when its allocation was given up, as whoever decided saw it.
     given_up_online: BTreeMap<AllocationId, bool>,
+    /// Until when each process that owns may send, on a clock that only moves forward.
+    pub(crate) leases: BTreeMap<u64, Millis>,
     /// Kills that a node confirmed.
     killed: BTreeSet<AllocationId>,
 }

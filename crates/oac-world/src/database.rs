@@ -25,6 +25,7 @@ pub(crate) struct Owner {
     /// A process.
     pub(crate) holder: u64,
     pub(crate) epoch: OwnerEpoch,
+    /// On the database's clock.
     pub(crate) expires_at: Millis,
 }
 
@@ -42,6 +43,7 @@ pub(crate) struct NodeRow {
     pub(crate) pin: Option<Generation>,
     pub(crate) max_active: u32,
     pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
+    /// On the database's clock.
     pub(crate) last_seen: Millis,
     pub(crate) statuses: BTreeMap<Generation, StatusRow>,
     pub(crate) retired: bool,
@@ -132,6 +134,8 @@ pub(crate) enum NotApplied {
 }
 
 pub(crate) struct Database {
+    /// How far its wall clock is ahead of the world's beginning; it jumps.
+    pub(crate) clock: Millis,
     pub(crate) owner: Option<Owner>,
     pub(crate) last_epoch: i64,
     pub(crate) target: Generation,
@@ -143,6 +147,11 @@ pub(crate) struct Database {
 }
 
 impl Database {
+    /// What its clock says.
+    pub(crate) fn time(&self, now: Millis) -> Millis {
+        now + self.clock
+    }
+
     pub(crate) fn digest(&self, generation: Generation) -> Option<Digest> {
         self.digests.get(generation.get() as usize - 1).copied()
     }
@@ -166,7 +175,7 @@ impl Database {
     fn is_online(&self, node: &NodeRow, now: Millis) -> bool {
         let epoch = self.owner.map(|owner| owner.epoch);
         node.connection.is_some_and(|(_, at)| Some(at) == epoch)
-            && now < node.last_seen + ONLINE_WINDOW as Millis
+            && self.time(now) < node.last_seen + ONLINE_WINDOW as Millis
     }
 
     /// A node as placement sees it.

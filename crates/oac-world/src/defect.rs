@@ -89,6 +89,14 @@ defects! {
     RunAfterDisconnect => [N27],
     /// The provider makes things before it writes the receipt.
     NativeBeforeReceipt => [V6],
+    /// The provider makes things although the receipt could not be written.
+    ReceiptAssumed => [V6],
+    /// The provider confirms a kill whose receipt could not be written.
+    TombstoneAssumed => [P10],
+    /// A Core that takes over takes what was sent for what was not.
+    SentTakenForUnsent => [C17],
+    /// Core measures its lease by the wall clock.
+    LeaseByWallClock => [C27],
     /// The node has fewer slots than it was told.
     SlotsWithheld => [N24],
     /// The database takes transactions of a former owner.

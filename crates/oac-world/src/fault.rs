@@ -36,6 +36,16 @@ pub enum Fault {
         core: u64,
         stall: Option<Millis>,
     },
+    /// It ends, or loses the database or its lease, while the next mutation it sends is under way.
+    InCall {
+        core: u64,
+        loss: Loss,
+    },
+    /// A wall clock is set.
+    ClockJumps {
+        whose: Clock,
+        by: i64,
+    },
     /// The lease alone is not renewed: its row is locked by somebody.
     RenewalsFail {
         core: u64,
@@ -83,6 +93,11 @@ pub enum Fault {
     /// Both ends see the connection end.
     Cut {
         host: u64,
+    },
+    /// The same while no Core reaches the database: that the node is gone is stored late.
+    CutUnrecorded {
+        host: u64,
+        millis: Millis,
     },
     /// Neither end sees anything.
     SilentCut {
@@ -132,7 +147,11 @@ pub enum Fault {
     ContainerEnds {
         host: u64,
     },
-    /// `identity.json` cannot be written.
+    /// Somebody removes whatever there is of a sandbox, its volumes too.
+    SandboxRemoved {
+        host: u64,
+    },
+    /// Nothing can be written: no record of the node, no volume and no container.
     DiskFull {
         host: u64,
         millis: Millis,
@@ -164,6 +183,25 @@ pub enum Fault {
     Retire {
         host: u64,
     },
+}
+
+/// What a Core loses while a call is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Its life; another one, or it itself after so long, takes over.
+    Life(Millis),
+    /// It does not reach the database.
+    Database(Millis),
+    /// Its lease is not renewed, and its wall clock is set back.
+    Lease(Millis),
+}
+
+/// A wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    Database,
+    Core(u64),
+    Host(u64),
 }
 
 /// How a dishonest peer changes a frame.
@@ -227,8 +265,54 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
             },
         });
     }
+    // Drawn apart, so that what is added here leaves the rest of a seed as it was.
+    let mut random = Random::new(seed ^ 0x010f_f5e7_0c10_cc55);
+    for _ in 0..random.below(8) {
+        planned.push(Planned {
+            at: 1_000 + random.below(calm_at(seed) - 5_000),
+            fault: subtler(&mut random),
+        });
+    }
     planned.sort_by_key(|planned| planned.at);
     planned
+}
+
+/// What strikes at one moment of a call, or is noticed by nobody.
+fn subtler(random: &mut Random) -> Fault {
+    let (host, core) = (random.below(64), random.below(64));
+    let millis = match random.below(2) {
+        0 => random.below(12_000),
+        _ => random.below(60_000),
+    };
+    match random.below(13) {
+        0..=2 => Fault::InCall {
+            core,
+            loss: match random.below(3) {
+                0 => Loss::Life(millis),
+                1 => Loss::Database(8_000 + millis),
+                _ => Loss::Lease(8_000 + millis),
+            },
+        },
+        3..=6 => Fault::ClockJumps {
+            whose: match random.below(4) {
+                0 => Clock::Host(host),
+                1 => Clock::Database,
+                _ => Clock::Core(core),
+            },
+            by: match random.below(3) {
+                0 => -1 - millis as i64,
+                1 => 1 + millis as i64,
+                _ => random.below(1_200_000) as i64 - 600_000,
+            },
+        },
+        7 | 8 => Fault::SandboxRemoved { host },
+        // For longer than a hub keeps an identity for a removal, and shorter than a lease.
+        9 | 10 => Fault::CutUnrecorded {
+            host,
+            millis: 5_000 + random.below(4_000),
+        },
+        _ => Fault::DiskFull { host, millis },
+    }
 }
 
 fn fault(random: &mut Random, long: bool) -> Fault {

@@ -28,7 +28,7 @@ mod traffic;
 mod world;
 
 pub use defect::Defect;
-pub use fault::{Fault, Planned, Tamper, schedule};
+pub use fault::{Clock, Fault, Loss, Planned, Tamper, schedule};
 pub use invariant::Invariant;
 pub use run::{Failure, Life, live, live_with, shrink};
 pub use world::{Reached, Violation};

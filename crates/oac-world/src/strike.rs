@@ -3,7 +3,7 @@
 use crate::{
     agenda::Millis,
     core::transaction::{Purpose, Write},
-    fault::Fault,
+    fault::{Clock, Fault, Loss},
     host::engine::Status,
     ids,
     network::End,
@@ -57,6 +57,21 @@ impl World {
                 let core = self.core_of(core);
                 self.cores[core].at_commit.push(stall);
             }
+            Fault::InCall { core, loss } => {
+                let core = self.core_of(core);
+                self.cores[core].in_call.push(loss);
+            }
+            Fault::ClockJumps { whose, by } => match whose {
+                Clock::Database => self.db.clock = self.db.clock.saturating_add_signed(by),
+                Clock::Core(core) => {
+                    let core = self.core_of(core);
+                    self.cores[core].clock += by;
+                }
+                Clock::Host(host) => {
+                    let host = self.host_of(host);
+                    self.hosts[host].clock += by;
+                }
+            },
             Fault::RenewalsFail { core, millis } => {
                 let core = self.core_of(core);
                 self.cores[core].renewals_fail_until = until(millis, now);
@@ -83,6 +98,12 @@ impl World {
                 for link in self.network.of_host(self.host_of(host)) {
                     self.cut(link, silently);
                 }
+            }
+            Fault::CutUnrecorded { host, millis } => {
+                for core in &mut self.cores {
+                    core.cut_until = until(millis, now);
+                }
+                self.strike(Fault::Cut { host });
             }
             Fault::HalfOpen { host, to_core } => {
                 for link in self.network.of_host(self.host_of(host)) {
@@ -134,6 +155,10 @@ impl World {
                 let removes = matches!(fault, Fault::ContainerRemoved { .. });
                 self.container_struck(host, removes);
             }
+            Fault::SandboxRemoved { host } => {
+                let host = self.host_of(host);
+                self.sandbox_removed(host);
+            }
             Fault::DiskFull { host, millis } => {
                 let host = self.host_of(host);
                 self.hosts[host].disk_full_until = until(millis, now);
@@ -172,6 +197,47 @@ impl World {
                 self.asked(Write::Retire(node));
             }
         }
+    }
+
+    /// A fault that waited for a mutation to be under way; the engine takes its time over it.
+    pub(crate) fn in_call(&mut self, core: usize, run: u64, host: usize, loss: Loss) {
+        if self.calm || !self.cores[core].is(run) {
+            return;
+        }
+        self.say(|| format!("core {core}: loses {loss:?} with a call under way"));
+        let (now, calm_at) = (self.now, self.calm_at);
+        let (until, millis) = match loss {
+            Loss::Life(down) => {
+                self.reach("a Core ended with a call under way");
+                self.core_ends(core);
+                self.core_restarts(core, down);
+                return;
+            }
+            Loss::Database(millis) => {
+                self.reach("a Core lost the database with a call under way");
+                (&mut self.cores[core].cut_until, millis)
+            }
+            Loss::Lease(millis) => {
+                self.reach("a Core lost its lease with a call under way");
+                self.cores[core].clock -= millis as i64;
+                (&mut self.cores[core].renewals_fail_until, millis)
+            }
+        };
+        *until = (now + millis).min(calm_at);
+        let slow_until = *until;
+        self.hosts[host].engine.slow_until = slow_until;
+    }
+
+    fn sandbox_removed(&mut self, host: usize) {
+        let engine = &mut self.hosts[host].engine;
+        let there: Vec<_> = engine.volumes.keys().copied().collect();
+        if there.is_empty() {
+            return;
+        }
+        let id = there[self.random.below(there.len() as u64) as usize];
+        let engine = &mut self.hosts[host].engine;
+        engine.containers.remove(&id);
+        engine.volumes.remove(&id);
     }
 
     /// Somebody calls the API of whichever Core owns now; without one it is a 503, and nothing happens.

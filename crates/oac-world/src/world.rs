@@ -10,7 +10,7 @@ use crate::{
     core::{CoreHost, transaction::TxId},
     database::{Database, NodeRow, SessionRow},
     defect::Defect,
-    fault::{Planned, calm_at},
+    fault::{Loss, Planned, calm_at},
     host::{Host, engine::CallId, native::WorkId},
     ids,
     invariant::Invariant,
@@ -56,6 +56,8 @@ pub(crate) enum Happening {
     Replied(usize, u64, TxId),
     Again(usize, u64, TxId),
     StopDeadline(usize, u64),
+    /// What a fault does to it while a mutation it sent is under way.
+    InCall(usize, u64, usize, Loss),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +125,8 @@ impl World {
             (host.id, row)
         });
         let db = Database {
+            // It may be set back as well.
+            clock: 1_000_000_000,
             owner: None,
             last_epoch: 0,
             target: Generation::FIRST,
@@ -232,6 +236,7 @@ impl World {
             H::Replied(core, run, tx) => self.replied(core, run, tx),
             H::Again(core, run, tx) => self.again(core, run, tx),
             H::StopDeadline(core, run) => self.stop_deadline(core, run),
+            H::InCall(core, run, host, loss) => self.in_call(core, run, host, loss),
         }
     }
 
@@ -334,6 +339,7 @@ impl World {
             core.cut_until = 0;
             core.renewals_fail_until = 0;
             core.at_commit.clear();
+            core.in_call.clear();
         }
         for host in &mut self.hosts {
             host.settle_down();

@@ -16,6 +16,9 @@ const DEFECT_SEEDS: u64 = 1_000;
 const REACH: &[&str] = &[
     "32 requests were pending",
     "a Core ended between a commit and its reply",
+    "a Core ended with a call under way",
+    "a Core lost its lease with a call under way",
+    "a Core lost the database with a call under way",
     "a Core stalled between a commit and its reply",
     "a call ended uncertain",
     "a call was refused for want of lease",
@@ -27,6 +30,7 @@ const REACH: &[&str] = &[
     "a loss was confirmed",
     "a pin moved",
     "a placement was refused under its node's lock",
+    "a receipt could not be written",
     "a removed node ended with 78",
     "a removed node's dial was answered 401",
     "a retention request came while 32 requests were pending",

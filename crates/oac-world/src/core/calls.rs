@@ -21,7 +21,7 @@ use crate::{
     ids,
     invariant::Invariant,
     network::{self, Asked, End, LinkId, Note},
-    world::World,
+    world::{Happening, World},
 };
 
 pub(crate) struct Wanted {
@@ -177,6 +177,13 @@ impl World {
             self.mutation_leaves(core, link, id, allocation, operation);
         }
         self.transmit(link, End::Node, text, Note::Request(asked));
+        if operation.is_mutation()
+            && let Some(loss) = self.cores[core].in_call.pop()
+            && let Some(host) = self.network.links.get(&link).map(|link| link.host)
+        {
+            let run = self.cores[core].run;
+            self.after(0, 40, Happening::InCall(core, run, host, loss));
+        }
     }
 
     fn mutation_leaves(
@@ -188,10 +195,9 @@ impl World {
         operation: Operation,
     ) {
         let (now, holder) = (self.now, self.holder(core));
-        let owner = self.db.owner;
-        let left = owner
-            .filter(|o| o.holder == holder)
-            .map_or(0, |o| o.expires_at.saturating_sub(now));
+        // Whatever the database's clock did since, on one that only moves forward.
+        let until = self.history.leases.get(&holder).copied().unwrap_or(0);
+        let left = until.saturating_sub(now);
         self.demand(left >= MUTATION_RESERVE, Invariant::C27, || {
             format!("{} is sent with {left} ms of lease left", operation.as_str())
         });

@@ -169,7 +169,12 @@ impl World {
         {
             return self.believe_failed(core, connection, text);
         }
-        self.core_takes(core, connection, Event::Message(text.as_bytes(), wall(self.now)));
+        let ahead = self.cores[core].clock;
+        self.core_takes(
+            core,
+            connection,
+            Event::Message(text.as_bytes(), wall(self.now, ahead)),
+        );
     }
 
     pub(crate) fn connection_ticks(&mut self, core: usize, run: u64, connection: ConnectionId) {

@@ -14,6 +14,8 @@ use oac_peer::core::{Event, Reservations, StateName};
 
 use crate::{
     agenda::Millis,
+    defect::Defect,
+    fault::Loss,
     network::End,
     world::{Happening, World},
 };
@@ -39,6 +41,10 @@ pub(crate) struct CoreHost {
     pub(crate) renewals_fail_until: Millis,
     /// What happens to it when a step commits: it ends, or stalls.
     pub(crate) at_commit: Vec<Option<Millis>>,
+    /// What it loses while the next mutation it sends is under way.
+    pub(crate) in_call: Vec<Loss>,
+    /// How far its wall clock is ahead of the world's beginning; it jumps.
+    pub(crate) clock: i64,
 }
 
 impl CoreHost {
@@ -78,7 +84,16 @@ impl World {
 
     pub(crate) fn lease_left(&self, core: usize) -> Millis {
         let lease = self.cores[core].life.as_ref().and_then(|life| life.lease);
-        lease.map_or(0, |lease| (lease.renewed_at + LEASE).saturating_sub(self.now))
+        let now = self.clock_of(core);
+        lease.map_or(0, |lease| (lease.renewed_at + LEASE).saturating_sub(now))
+    }
+
+    /// The clock that a Core measures its lease by: one that only moves forward, but for a planted defect.
+    pub(crate) fn clock_of(&self, core: usize) -> Millis {
+        match self.has(Defect::LeaseByWallClock) {
+            true => self.now.saturating_add_signed(self.cores[core].clock),
+            false => self.now,
+        }
     }
 
     /// The epoch, while this process owns the installation and its lease has not run out.
@@ -118,7 +133,7 @@ impl World {
         if !self.cores[core].is(run) {
             return;
         }
-        let (now, left) = (self.now, self.lease_left(core));
+        let (now, left, asked_at) = (self.now, self.lease_left(core), self.clock_of(core));
         let Some(life) = self.cores[core].life.as_mut() else {
             return;
         };
@@ -131,14 +146,14 @@ impl World {
                         core,
                         Some(lease.epoch),
                         Write::Renew,
-                        Purpose::Keeper { asked_at: now },
+                        Purpose::Keeper { asked_at },
                     );
                 }
             }
             None => {
                 if !life.asking && !life.stopping {
                     life.asking = true;
-                    self.submit(core, None, Write::Acquire, Purpose::Keeper { asked_at: now });
+                    self.submit(core, None, Write::Acquire, Purpose::Keeper { asked_at });
                 }
             }
         }

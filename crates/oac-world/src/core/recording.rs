@@ -39,7 +39,7 @@ impl World {
             return Recorded::Failed(RecordFailure::Epoch);
         }
         let mut row = before.clone();
-        row.last_seen = now;
+        row.last_seen = self.db.time(now);
         if let Some(managing) = hello {
             row.connection = Some((connection, epoch));
             row.managing |= managing;

@@ -171,8 +171,8 @@ impl World {
         let step = self
             .transactions
             .get(&id)
-            .is_some_and(|tx| matches!(tx.purpose, Purpose::Step(..)));
-        if alive && step && matches!(reply, Reply::Applied(true)) {
+            .is_some_and(|tx| matches!(tx.purpose, Purpose::Step(..) | Purpose::Place(..)));
+        if alive && step && matches!(reply, Reply::Applied(true) | Reply::Placed(true)) {
             self.after_commit(core);
         }
         if !self.cores[core].is(run) {
@@ -237,15 +237,19 @@ impl World {
         match write {
             Write::Acquire => Reply::NotOwner,
             Write::Renew => {
+                let expires_at = self.db.time(now) + LEASE;
                 if let Some(owner) = self.db.owner.as_mut() {
-                    owner.expires_at = now + LEASE;
+                    owner.expires_at = expires_at;
                 }
+                self.history.leases.insert(holder, now + LEASE);
                 Reply::Owned(Some(epoch))
             }
             Write::Expire => {
+                let expires_at = self.db.time(now);
                 if let Some(owner) = self.db.owner.as_mut() {
-                    owner.expires_at = now;
+                    owner.expires_at = expires_at;
                 }
+                self.history.leases.remove(&holder);
                 Reply::Done
             }
             Write::Presence(node, presence) => {
@@ -344,7 +348,8 @@ impl World {
 
     fn acquire(&mut self, holder: u64) -> Option<OwnerEpoch> {
         let now = self.now;
-        if self.db.owner.is_some_and(|owner| now < owner.expires_at) {
+        let said = self.db.time(now);
+        if self.db.owner.is_some_and(|owner| said < owner.expires_at) {
             return None;
         }
         let last = self.db.last_epoch;
@@ -360,8 +365,9 @@ impl World {
         self.db.owner = Some(Owner {
             holder,
             epoch,
-            expires_at: now + LEASE,
+            expires_at: said + LEASE,
         });
+        self.history.leases.insert(holder, now + LEASE);
         Some(epoch)
     }
 

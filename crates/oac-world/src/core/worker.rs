@@ -196,6 +196,11 @@ impl World {
         {
             next = Next::Act(Action::Create);
         }
+        if self.has(Defect::SentTakenForUnsent)
+            && state == State::Creating(oac_lifecycle::allocation::Mutation::Sent)
+        {
+            next = Next::Act(Action::DropIntent);
+        }
         match next {
             Next::Act(Action::Create | Action::Kill | Action::Look) if busy => self.now + BUSY,
             Next::Act(Action::Create | Action::Kill) if !may_mutate => self.now + BUSY,

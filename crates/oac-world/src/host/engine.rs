@@ -216,6 +216,10 @@ impl World {
             let announced = self.hosts[host].receipts.contains_key(&allocation);
             self.demand(announced, Invariant::V6, || format!("{act:?} without a receipt"));
         }
+        let full = self.hosts[host].disk_is_full(self.now);
+        if full && matches!(act, Act::MakeVolume(_) | Act::MakeContainer { .. }) {
+            return Answer::Refused;
+        }
         let engine = &mut self.hosts[host].engine;
         match act {
             Act::List => return Answer::Found(engine.found(allocation)),

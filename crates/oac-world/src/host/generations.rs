@@ -73,6 +73,9 @@ impl World {
     /// A preparation or probe ended. A failed one is tried again.
     pub(crate) fn probed(&mut self, host: usize, run: u64, generation: Generation, ready: bool) {
         let down = self.hosts[host].engine.down_until > self.now;
+        let published = self.hosts[host].generations.contains_key(&generation);
+        // What is published is only probed.
+        let unwritten = self.hosts[host].disk_is_full(self.now) && !published;
         let Some(process) = self.hosts[host].process(run) else {
             return;
         };
@@ -83,7 +86,7 @@ impl World {
         ) {
             return;
         }
-        let ready = ready && !down;
+        let ready = ready && !down && !unwritten;
         let standing = match ready {
             true => Standing::Ready,
             false => Standing::Failed(oac_model::DiagnosticCode::ProviderUnavailable),
@@ -178,7 +181,8 @@ impl World {
     }
 
     pub(crate) fn collected(&mut self, host: usize, run: u64, generation: Generation) {
-        let fails = self.mishap(6);
+        let full = self.hosts[host].disk_is_full(self.now);
+        let fails = self.mishap(6) || full;
         let Some(process) = self.hosts[host].process(run) else {
             return;
         };

@@ -42,7 +42,7 @@ impl World {
                 }
                 Action::StoreEpoch(epoch) => {
                     let run = self.hosts[host].run;
-                    let full = self.hosts[host].disk_full_until > self.now;
+                    let full = self.hosts[host].disk_is_full(self.now);
                     if let Some(process) = self.hosts[host].process.as_mut() {
                         process.storing = Some(epoch.get());
                     }

@@ -55,6 +55,8 @@ pub(crate) struct Host {
     pub(crate) path_slow_until: Millis,
     pub(crate) refused_until: Millis,
     pub(crate) disk_full_until: Millis,
+    /// How far its wall clock is ahead; it jumps.
+    pub(crate) clock: i64,
     pub(crate) duplicates: u32,
     pub(crate) proxy_401: u32,
     /// It ends with its next call that makes something, and stays down so long.
@@ -131,6 +133,7 @@ impl Host {
             path_slow_until: 0,
             refused_until: 0,
             disk_full_until: 0,
+            clock: 0,
             duplicates: 0,
             proxy_401: 0,
             crash_in_call: None,
@@ -144,6 +147,10 @@ impl Host {
 
     pub(crate) fn is_linked(&self, run: u64, link: LinkId) -> bool {
         self.run == run && self.process.as_ref().is_some_and(|p| p.link == Some(link))
+    }
+
+    pub(crate) fn disk_is_full(&self, now: Millis) -> bool {
+        now < self.disk_full_until
     }
 
     /// Its weather clears.

@@ -214,7 +214,7 @@ impl World {
 
     pub(crate) fn measured(&mut self, host: usize, run: u64, attempt: Attempt, ready: bool) {
         let managing = self.hosts[host].managing;
-        let boot = self.hosts[host].boot;
+        let (boot, clock) = (self.hosts[host].boot, self.hosts[host].clock);
         let said = ready || self.has(Defect::ReadyWithoutProbe);
         let Some(process) = self.hosts[host].process(run) else {
             return;
@@ -222,7 +222,7 @@ impl World {
         process.probed = ready;
         let health = Health {
             provider_ready: said && !managing,
-            observed_at: wall(self.now),
+            observed_at: wall(self.now, clock),
             active_operations: 0,
             cpu_utilization: Nullable(None),
             total_memory_bytes: Nullable(Some(1 << 30)),
@@ -240,9 +240,9 @@ impl World {
     }
 }
 
-/// Everybody's wall clock.
-pub(crate) fn wall(now: Millis) -> oac_model::Time {
+/// What a wall clock says that is so far ahead.
+pub(crate) fn wall(now: Millis, ahead: i64) -> oac_model::Time {
     const BEGINNING: i64 = 1_767_225_600_000;
-    oac_model::Time::from_millis(BEGINNING + now as i64)
+    oac_model::Time::from_millis(BEGINNING + now as i64 + ahead)
         .unwrap_or_else(|| unreachable!("it is in this century"))
 }

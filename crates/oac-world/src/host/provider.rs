@@ -116,7 +116,12 @@ impl World {
         Receipt::begin(event, reference, generation, Some(machine), Some(ids::boot(boot))).ok()
     }
 
-    fn store_receipt(&mut self, host: usize, receipt: Receipt) {
+    /// False when it could not be written: whatever it was to precede does not happen.
+    fn store_receipt(&mut self, host: usize, receipt: Receipt) -> bool {
+        if self.hosts[host].disk_is_full(self.now) {
+            self.reach("a receipt could not be written");
+            return false;
+        }
         self.say(|| {
             let number = ids::number(receipt.reference.allocation_id.as_uuid());
             format!(
@@ -127,6 +132,7 @@ impl World {
         self.hosts[host]
             .receipts
             .insert(receipt.reference.allocation_id, receipt);
+        true
     }
 
     fn advance_receipt(&mut self, host: usize, id: WorkId, event: PhaseEvent) -> bool {
@@ -136,12 +142,14 @@ impl World {
             None => self.begin_receipt(host, id, event),
         };
         match next {
-            Some(next) => {
-                self.store_receipt(host, next);
-                true
-            }
+            Some(next) => self.store_receipt(host, next),
             None => false,
         }
+    }
+
+    /// A planted defect: that nothing can be written keeps no kill from being confirmed.
+    fn tombstone_assumed(&self, host: usize) -> bool {
+        self.has(Defect::TombstoneAssumed) && self.hosts[host].disk_is_full(self.now)
     }
 
     fn set_script(&mut self, host: usize, id: WorkId, script: Script, act: Act) {
@@ -173,12 +181,15 @@ impl World {
                     let Some(first) = self.begin_receipt(host, id, PhaseEvent::CreateStarted) else {
                         return self.finish_work(host, id, unconfirmed());
                     };
-                    self.store_receipt(host, first);
+                    if !self.store_receipt(host, first) && !self.has(Defect::ReceiptAssumed) {
+                        return self.finish_work(host, id, unconfirmed());
+                    }
                 }
                 self.set_script(host, id, script, Act::List);
             }
             Script::Kill { .. } => {
-                if !self.advance_receipt(host, id, PhaseEvent::KillStarted) {
+                let stored = self.advance_receipt(host, id, PhaseEvent::KillStarted);
+                if !stored && !self.tombstone_assumed(host) {
                     return self.finish_work(host, id, unconfirmed());
                 }
                 self.set_script(host, id, script, Act::List);
@@ -239,8 +250,12 @@ impl World {
                 match self.removes(host, id, step, answer, |step| Script::Kill { step }) {
                     None => {}
                     Some(true) => {
-                        self.advance_receipt(host, id, PhaseEvent::AbsenceConfirmed);
-                        self.finish_work(host, id, Outcome::Success(None));
+                        let stored = self.advance_receipt(host, id, PhaseEvent::AbsenceConfirmed);
+                        let outcome = match stored || self.tombstone_assumed(host) {
+                            true => Outcome::Success(None),
+                            false => unconfirmed(),
+                        };
+                        self.finish_work(host, id, outcome);
                     }
                     Some(false) => self.finish_work(host, id, unconfirmed()),
                 }
@@ -372,8 +387,8 @@ impl World {
                     }
                     next.bootstrap_complete |= complete && next.phase() == Phase::Settled;
                     next.boot_id = Some(boot).into();
-                    if next != receipt {
-                        self.store_receipt(host, next);
+                    if next != receipt && !self.store_receipt(host, next) {
+                        return self.finish_work(host, id, unconfirmed());
                     }
                 }
                 let state = if complete { Info::RUNNING } else { "created" };
