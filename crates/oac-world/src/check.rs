@@ -6,8 +6,9 @@ use oac_lifecycle::{
     allocation::{Cause, Event, Mutation, OperationState, Sighting, State},
     limits::LOSS_GAP,
     placement::{Answer, Request, place},
+    reset,
 };
-use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, OwnerEpoch, RequestId};
+use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, RequestId};
 use oac_peer::{core, node};
 use oac_provider::Phase;
 use oac_wire::shapes::Operation;
@@ -23,7 +24,6 @@ use crate::{
 };
 
 /// What the checks remember, and no part of the product knows.
-#[derive(Default)]
 pub(crate) struct History {
     /// Hosts that Core's GET identity answered 401.
     pub(crate) unauthorized: BTreeSet<usize>,
@@ -41,8 +41,30 @@ pub(crate) struct History {
     given_up_online: BTreeMap<AllocationId, bool>,
     /// Until when each process that owns may send, on a clock that only moves forward.
     pub(crate) leases: BTreeMap<u64, Millis>,
+    /// What operators asked of the deployment, as it was committed.
+    pub(crate) reset: reset::State,
+    /// And of nodes that are drained: the deadline, and whether it was declared passed.
+    drains: BTreeMap<NodeId, (Millis, bool)>,
     /// Kills that a node confirmed.
     killed: BTreeSet<AllocationId>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            unauthorized: BTreeSet::new(),
+            commands: BTreeSet::new(),
+            mutations: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            said: BTreeMap::new(),
+            given_up_online: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            reset: reset::State::None,
+            drains: BTreeMap::new(),
+            killed: BTreeSet::new(),
+        }
+    }
 }
 
 impl History {
@@ -64,6 +86,25 @@ impl History {
 
     pub(crate) fn gives_up(&mut self, id: AllocationId, online: bool) {
         self.given_up_online.insert(id, online);
+    }
+
+    pub(crate) fn drain_asked(&mut self, node: NodeId, deadline: Millis) {
+        self.drains.insert(node, (deadline, false));
+    }
+
+    /// Its deadline is declared passed; which one was asked for.
+    pub(crate) fn drain_passes(&mut self, node: NodeId) -> Option<Millis> {
+        let (deadline, passed) = self.drains.get_mut(&node)?;
+        *passed = true;
+        Some(*deadline)
+    }
+
+    pub(crate) fn drain_passed(&self, node: NodeId) -> bool {
+        self.drains.get(&node).is_some_and(|(_, passed)| *passed)
+    }
+
+    pub(crate) fn drain_over(&mut self, node: NodeId) {
+        self.drains.remove(&node);
     }
 
     /// A kill was answered; a planted defect calls with what was not.
@@ -95,15 +136,6 @@ impl World {
     fn check_rows(&mut self) {
         let db = &self.db;
         let mut broken = None;
-        for node in db.nodes.values() {
-            let held = db.unreleased().filter(|row| row.node == node.id).count();
-            if held > node.max_active as usize {
-                broken = Some((
-                    Invariant::C10,
-                    format!("{held} placements on a node for {}", node.max_active),
-                ));
-            }
-        }
         let mut sessions = BTreeSet::new();
         for row in db.unreleased() {
             if !sessions.insert(row.session) {
@@ -157,7 +189,7 @@ impl World {
         if let Some(what) = broken {
             self.violated(Invariant::OneSandbox, || what);
         }
-        let holds = |host: &Host| (host.engine.containers.len(), self.db.nodes[&host.id].max_active);
+        let holds = |host: &Host| (host.engine.containers.len(), self.db.nodes[&host.id].highest);
         let mut hosts = self.hosts.iter().map(holds);
         if let Some((held, room)) = hosts.find(|(held, room)| *held > *room as usize) {
             self.violated(Invariant::C10, || {
@@ -313,6 +345,7 @@ impl World {
     /// Why the world is not at rest yet.
     pub(crate) fn unrest(&self) -> Option<String> {
         self.restless_owner()
+            .or_else(|| self.restless_chores())
             .or_else(|| self.restless_nodes())
             .or_else(|| self.restless_allocations())
             .or_else(|| self.leftovers())
@@ -329,6 +362,15 @@ impl World {
         let life = self.cores[owner].life.as_ref()?;
         let waiting = life.connections.values().find(|conn| !conn.callers.is_empty());
         waiting.map(|conn| format!("{} callers wait for node {}", conn.callers.len(), conn.node))
+    }
+
+    fn restless_chores(&self) -> Option<String> {
+        if self.db.reset != reset::State::None {
+            return Some(format!("a reset stands: {:?}", self.db.reset));
+        }
+        let mut nodes = self.db.nodes.values().filter(|node| !node.retired);
+        let drained = nodes.find(|node| node.drain.is_some())?;
+        Some(format!("node {} is drained", ids::number(drained.id.as_uuid())))
     }
 
     fn restless_nodes(&self) -> Option<String> {
@@ -400,7 +442,8 @@ impl World {
 
     /// What released allocations left on hosts: nothing but tombstones.
     fn leftovers(&self) -> Option<String> {
-        for host in &self.hosts {
+        // What a late engine call leaves on a host that is given back is its uninstaller's.
+        for host in self.hosts.iter().filter(|host| !host.over) {
             let known = host
                 .engine
                 .containers

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use oac_lifecycle::{
     allocation::{Afterwards, Cause, CreateProof, Event, OperationState, Record, Refused, Sighting, State},
+    drain::Then,
     limits::{CREATE_ATTEMPTS, ONLINE_WINDOW},
     placement::{self, Deployment, Mode, TargetStatus},
+    reset,
 };
 use oac_model::{
     AllocationId, AllocationState, ComputePhase, ConnectionId, Digest, Generation, NodeId, OwnerEpoch,
@@ -42,11 +44,25 @@ pub(crate) struct NodeRow {
     pub(crate) managing: bool,
     pub(crate) pin: Option<Generation>,
     pub(crate) max_active: u32,
+    /// The highest limit it ever had; no column, for the checks.
+    pub(crate) highest: u32,
+    pub(crate) cordoned: bool,
+    pub(crate) drain: Option<DrainRow>,
     pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
     /// On the database's clock.
     pub(crate) last_seen: Millis,
     pub(crate) statuses: BTreeMap<Generation, StatusRow>,
     pub(crate) retired: bool,
+}
+
+/// A drain that stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DrainRow {
+    /// On the database's clock.
+    pub(crate) deadline: Millis,
+    pub(crate) passed: bool,
+    pub(crate) then: Then,
+    pub(crate) release: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -139,6 +155,9 @@ pub(crate) struct Database {
     pub(crate) owner: Option<Owner>,
     pub(crate) last_epoch: i64,
     pub(crate) target: Generation,
+    /// A backend is selected: not any more once a reset is completed.
+    pub(crate) selected: bool,
+    pub(crate) reset: reset::State,
     /// Of each generation, the first at 0.
     pub(crate) digests: Vec<Digest>,
     pub(crate) nodes: BTreeMap<NodeId, NodeRow>,
@@ -178,6 +197,11 @@ impl Database {
             && self.time(now) < node.last_seen + ONLINE_WINDOW as Millis
     }
 
+    pub(crate) fn set_target(&mut self, next: Generation) {
+        self.target = next;
+        self.digests.push(crate::host::digest(next));
+    }
+
     /// A node as placement sees it.
     pub(crate) fn view(&self, node: &NodeRow, now: Millis) -> placement::Node {
         let pin = match node.managing {
@@ -199,8 +223,8 @@ impl Database {
             provider_ready: online && pin.and_then(status) == Some(Reported::Ready),
             pin,
             core_url: PUBLIC_URL.to_owned(),
-            cordoned: false,
-            draining: false,
+            cordoned: node.cordoned,
+            draining: node.drain.is_some(),
             labels: BTreeMap::new(),
             active: count,
             retained: count,
@@ -223,10 +247,13 @@ impl Database {
 
     pub(crate) fn deployment(&self) -> Deployment {
         Deployment {
-            reset_in_progress: false,
+            reset_in_progress: self.reset != reset::State::None,
             specification_valid: true,
             installation_matches: true,
-            mode: Mode::Nodes,
+            mode: match self.selected {
+                true => Mode::Nodes,
+                false => Mode::Unset,
+            },
             target: Some(self.target),
             public_url: Some(PUBLIC_URL.to_owned()),
         }

@@ -54,7 +54,7 @@ defects! {
     /// Core forgets the generations that a report omits.
     OmissionForgets => [P15],
     /// Core pins whatever a node reports ready.
-    PinAnyReady => [P17],
+    PinAnyReady => [P17, Comes],
     /// Core believes an info beside an error.
     TrustFailedInfo => [P19],
     /// The node believes any 401.
@@ -109,6 +109,20 @@ defects! {
     PlaceWithoutRecheck => [C10],
     /// Core places for a Session that has a sandbox.
     PlaceTwice => [C12],
+    /// Core places on whatever node has room.
+    CordonIgnored => [C24],
+    /// A removal does not look at what its node holds.
+    RetireInUse => [C29],
+    /// A reset is completed while nodes clean up.
+    ResetOverCleanup => [C23],
+    /// A completed reset keeps the epoch.
+    ResetKeepsEpoch => [C2],
+    /// A patient reset spares nothing.
+    ResetImpatient => [Asked],
+    /// A drain ends what runs a minute before its deadline.
+    DrainTooEarly => [Asked],
+    /// What is canceled goes on.
+    CancelForgotten => [Asked],
     /// Core sends before the operation is marked as sent.
     SendBeforeMark => [C16],
     /// Core counts the time that a node is away.

@@ -1,6 +1,8 @@
 //! What goes wrong, and what people do meanwhile: a schedule drawn from the seed before the world begins, so that a
 //! failure can be looked for again with fewer entries.
 
+use oac_lifecycle::drain::{SHORTEST_SECONDS as DRAIN_SECONDS, Then};
+use oac_lifecycle::reset::SHORTEST_SECONDS as RESET_SECONDS;
 use oac_peer::Random;
 
 use crate::agenda::Millis;
@@ -174,6 +176,31 @@ pub enum Fault {
     Archive {
         session: u64,
     },
+    Cordon {
+        host: u64,
+    },
+    Uncordon {
+        host: u64,
+    },
+    Drain {
+        host: u64,
+        lasts: Millis,
+        then: Then,
+        release: bool,
+    },
+    CancelDrain {
+        host: u64,
+    },
+    /// How many sandboxes a node may hold; some of it is refused.
+    Limit {
+        host: u64,
+        active: i64,
+    },
+    /// The deployment is given back, by a deadline or at once.
+    Reset {
+        lasts: Option<Millis>,
+    },
+    CancelReset,
     NewTarget,
     /// Several in a row, so that a report cannot name all there are.
     NewTargets {
@@ -273,8 +300,55 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
             fault: subtler(&mut random),
         });
     }
+    let mut random = Random::new(seed ^ 0x0be2_a702_5000_0015);
+    for _ in 0..random.below(8) {
+        planned.push(Planned {
+            at: 1_000 + random.below(calm_at(seed) - 5_000),
+            fault: operator(&mut random),
+        });
+    }
+    if random.one_in(8) {
+        // At any time: one that is completed leaves a world in which little happens.
+        let at = 1_000 + random.below(calm_at(seed) - 5_000);
+        let lasts = random
+            .one_in(2)
+            .then(|| RESET_SECONDS as Millis * 1_000 + random.below(60_000));
+        planned.push(Planned {
+            at,
+            fault: Fault::Reset { lasts },
+        });
+        if random.one_in(2) {
+            planned.push(Planned {
+                at: at + random.below(30_000),
+                fault: Fault::CancelReset,
+            });
+        }
+    }
     planned.sort_by_key(|planned| planned.at);
     planned
+}
+
+/// What operators do beside new targets and removals.
+fn operator(random: &mut Random) -> Fault {
+    let host = random.below(64);
+    match random.below(12) {
+        0 | 1 => Fault::Cordon { host },
+        2..=4 => Fault::Uncordon { host },
+        5..=7 => Fault::Drain {
+            host,
+            lasts: DRAIN_SECONDS as Millis * 1_000 + random.below(60_000),
+            then: match random.one_in(3) {
+                true => Then::Archive,
+                false => Then::Terminate,
+            },
+            release: random.one_in(2),
+        },
+        8 | 9 => Fault::CancelDrain { host },
+        _ => Fault::Limit {
+            host,
+            active: random.below(5) as i64,
+        },
+    }
 }
 
 /// What strikes at one moment of a call, or is noticed by nobody.

@@ -1,8 +1,13 @@
 //! What a fault does.
 
+use oac_model::NodeId;
+
 use crate::{
     agenda::Millis,
-    core::transaction::{Purpose, Write},
+    core::{
+        operators::Ask,
+        transaction::{Purpose, Write},
+    },
     fault::{Clock, Fault, Loss},
     host::engine::Status,
     ids,
@@ -13,6 +18,14 @@ use crate::{
 impl World {
     fn host_of(&self, number: u64) -> usize {
         (number % self.hosts.len() as u64) as usize
+    }
+
+    fn node_of(&self, number: u64) -> NodeId {
+        self.hosts[self.host_of(number)].id
+    }
+
+    fn operator(&mut self, ask: Ask) {
+        self.asked(Write::Operator(ask));
     }
 
     fn core_of(&self, number: u64) -> usize {
@@ -189,13 +202,26 @@ impl World {
                     self.asked(Write::Archive(id));
                 }
             }
-            Fault::NewTarget => self.asked(Write::NewTarget),
-            Fault::NewTargets { count } => (0..count).for_each(|_| self.asked(Write::NewTarget)),
-            Fault::Retire { host } => {
-                let host = self.host_of(host);
-                let node = self.hosts[host].id;
-                self.asked(Write::Retire(node));
-            }
+            Fault::NewTarget => self.operator(Ask::NewTarget),
+            Fault::NewTargets { count } => (0..count).for_each(|_| self.operator(Ask::NewTarget)),
+            Fault::Retire { host } => self.operator(Ask::Retire(self.node_of(host))),
+            Fault::Cordon { host } => self.operator(Ask::Cordon(self.node_of(host), true)),
+            Fault::Uncordon { host } => self.operator(Ask::Cordon(self.node_of(host), false)),
+            Fault::Drain {
+                host,
+                lasts,
+                then,
+                release,
+            } => self.operator(Ask::Drain {
+                node: self.node_of(host),
+                lasts,
+                then,
+                release,
+            }),
+            Fault::CancelDrain { host } => self.operator(Ask::CancelDrain(self.node_of(host))),
+            Fault::Limit { host, active } => self.operator(Ask::Limit(self.node_of(host), active)),
+            Fault::Reset { lasts } => self.operator(Ask::Reset(lasts)),
+            Fault::CancelReset => self.operator(Ask::CancelReset),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use oac_model::{AllocationId, ConnectionId, Generation, SessionId};
+use oac_model::{AllocationId, ConnectionId, Generation, OwnerEpoch, SessionId};
 use oac_peer::{Moment, Random, node::Attempt, node::Ticket};
 
 use crate::{
     agenda::{Agenda, Millis},
-    core::{CoreHost, transaction::TxId},
+    core::{CoreHost, chores::Chore, transaction::TxId},
     database::{Database, NodeRow, SessionRow},
     defect::Defect,
     fault::{Loss, Planned, calm_at},
@@ -56,6 +56,7 @@ pub(crate) enum Happening {
     Replied(usize, u64, TxId),
     Again(usize, u64, TxId),
     StopDeadline(usize, u64),
+    ChoreDue(usize, u64, OwnerEpoch, Chore),
     /// What a fault does to it while a mutation it sent is under way.
     InCall(usize, u64, usize, Loss),
 }
@@ -112,11 +113,15 @@ impl World {
             .map(|number| Host::new(number as usize, random.one_in(2), &mut random))
             .collect();
         let nodes = hosts.iter().map(|host| {
+            let max_active = 1 + random.below(3) as u32;
             let row = NodeRow {
                 id: host.id,
                 managing: false,
                 pin: None,
-                max_active: 1 + random.below(3) as u32,
+                max_active,
+                highest: max_active,
+                cordoned: false,
+                drain: None,
                 connection: None,
                 last_seen: 0,
                 statuses: BTreeMap::new(),
@@ -130,6 +135,8 @@ impl World {
             owner: None,
             last_epoch: 0,
             target: Generation::FIRST,
+            selected: true,
+            reset: oac_lifecycle::reset::State::None,
             digests: vec![crate::host::digest(Generation::FIRST)],
             nodes: nodes.collect(),
             sessions: BTreeMap::new(),
@@ -236,6 +243,7 @@ impl World {
             H::Replied(core, run, tx) => self.replied(core, run, tx),
             H::Again(core, run, tx) => self.again(core, run, tx),
             H::StopDeadline(core, run) => self.stop_deadline(core, run),
+            H::ChoreDue(core, run, epoch, chore) => self.chore_due(core, run, epoch, chore),
             H::InCall(core, run, host, loss) => self.in_call(core, run, host, loss),
         }
     }
@@ -268,7 +276,8 @@ impl World {
             | H::ConnectionTick(c, ..)
             | H::Replied(c, ..)
             | H::Again(c, ..)
-            | H::StopDeadline(c, _) => core(*c),
+            | H::StopDeadline(c, _)
+            | H::ChoreDue(c, ..) => core(*c),
             _ => 0,
         };
         (until > self.now).then_some(until)

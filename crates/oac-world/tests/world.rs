@@ -25,6 +25,10 @@ const REACH: &[&str] = &[
     "a command of a burst was answered",
     "a dial was answered 409",
     "a differing retention_ack arrived",
+    "a drain ended a sandbox",
+    "a drain was canceled",
+    "a drain was completed",
+    "a drain's deadline passed",
     "a generation was collected",
     "a kill of unknown outcome",
     "a loss was confirmed",
@@ -33,6 +37,10 @@ const REACH: &[&str] = &[
     "a receipt could not be written",
     "a removed node ended with 78",
     "a removed node's dial was answered 401",
+    "a reset archived a Session",
+    "a reset was canceled",
+    "a reset was completed",
+    "a reset's deadline passed",
     "a retention request came while 32 requests were pending",
     "a transaction committed and its sender does not know",
     "a transaction of a former owner was refused",
@@ -103,6 +111,8 @@ fn replay(seed: u64) {
 // Cores and the network between them and nodes:
 // inv: INV-P3, INV-P4, INV-P5, INV-P6, INV-P7, INV-P8, INV-P12, INV-P13, INV-P14, INV-P19, INV-P22, INV-P28, INV-P29
 // inv: INV-C10
+// Operators:
+// inv: INV-C23, INV-C24, INV-C29
 // Allocations:
 // inv: INV-P9, INV-P10, INV-P23, INV-P32, INV-C16, INV-C17, INV-C18, INV-C19, INV-C22
 // Nodes:
@@ -182,7 +192,7 @@ fn a_failure_is_shrunk_to_the_faults_that_are_enough_for_it() {
         .expect("some seed removes a node");
     let failure = shrink(seed, violation, defect);
     let faults: Vec<_> = failure.faults.iter().map(|planned| planned.fault).collect();
-    let removes = |fault: &Fault| matches!(fault, Fault::Retire { .. });
+    let removes = |fault: &Fault| matches!(fault, Fault::Retire { .. } | Fault::Reset { .. });
     assert!(
         faults.iter().any(removes) && faults.len() < schedule(seed).len(),
         "{faults:?}"

@@ -392,6 +392,7 @@ impl World {
                 };
                 self.kept(core, asked_at, owned);
             }
+            Purpose::Chore(epoch, chore) => self.chore_stored(core, epoch, chore, &reply),
             Purpose::Step(epoch, allocation) => self.step_stored(core, epoch, allocation, &reply),
             Purpose::Place(epoch, session) => self.place_stored(core, epoch, session, &reply),
             Purpose::Presence(connection)

@@ -1,7 +1,9 @@
 //! A Core: a process that owns the installation now and then, and what it has in memory while it lives.
 
 mod calls;
+pub(crate) mod chores;
 mod connections;
+pub(crate) mod operators;
 mod recording;
 mod steps;
 pub(crate) mod transaction;
@@ -19,6 +21,7 @@ use crate::{
     network::End,
     world::{Happening, World},
 };
+use chores::Chores;
 use connections::Conn;
 use transaction::{Purpose, Write};
 use worker::Worker;
@@ -72,8 +75,16 @@ pub(crate) struct Life {
     /// Connected nodes, as the rest of Core finds them.
     pub(crate) live: BTreeMap<NodeId, ConnectionId>,
     pub(crate) worker: Option<Worker>,
+    pub(crate) chores: Option<Chores>,
     /// Allocations whose runtime is linked.
     pub(crate) linked: BTreeSet<AllocationId>,
+}
+
+impl Life {
+    /// The lease is renewed as soon as it can be.
+    pub(crate) fn renew_now(&mut self) {
+        self.renew_at = 0;
+    }
 }
 
 impl World {
@@ -171,6 +182,7 @@ impl World {
         match owned {
             Some(Some(epoch)) => {
                 let gained = life.lease.is_none_or(|lease| lease.epoch != epoch);
+                let goes_on = gained && life.lease.is_some();
                 life.lease = Some(Lease {
                     epoch,
                     renewed_at: asked_at,
@@ -182,7 +194,11 @@ impl World {
                 if gained {
                     self.say(|| format!("core {core}: OWNS, epoch {epoch}"));
                     self.reach("ownership changed hands");
+                    if goes_on {
+                        self.hang_up(core);
+                    }
                     self.worker_begins(core, epoch);
+                    self.chores_begin(core, epoch);
                 }
             }
             // Renewed by nobody: another one owns.
@@ -204,12 +220,21 @@ impl World {
             return;
         };
         life.lease = None;
+        life.chores = None;
         life.linked.clear();
+        self.hang_up(core);
+        self.after(0, 6_000, Happening::KeeperDue(core, run));
+    }
+
+    /// Its connections are of an epoch that is over.
+    fn hang_up(&mut self, core: usize) {
+        let Some(life) = self.cores[core].life.as_ref() else {
+            return;
+        };
         let connections: Vec<_> = life.connections.keys().copied().collect();
         for connection in connections {
             self.core_takes(core, connection, Event::EpochLost);
         }
-        self.after(0, 6_000, Happening::KeeperDue(core, run));
     }
 
     /// SIGTERM: connections end while their presence can still be removed, then the lease is given up.

@@ -3,12 +3,17 @@
 use oac_lifecycle::{
     allocation::Event,
     placement::{self, Request},
+    reset,
 };
 use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, SessionId};
 use oac_peer::core::{Presence, RecordFailure, Recorded, RetentionAnswer};
 use oac_wire::frames::{Health, RetentionReference};
 
-use super::LEASE;
+use super::{
+    LEASE,
+    chores::{Chore, ChoreStep},
+    operators::Ask,
+};
 use crate::{
     agenda::Millis,
     database::{Detail, NotApplied, Owner, PUBLIC_URL},
@@ -43,8 +48,8 @@ pub(crate) enum Write {
     Archive(SessionId),
     Input(SessionId),
     NewSession(SessionId),
-    NewTarget,
-    Retire(NodeId),
+    Operator(Ask),
+    Chore(ChoreStep),
 }
 
 /// Who waits for it.
@@ -60,6 +65,7 @@ pub(crate) enum Purpose {
     /// Of a worker that owns this epoch.
     Step(OwnerEpoch, AllocationId),
     Place(OwnerEpoch, SessionId),
+    Chore(OwnerEpoch, Chore),
     Nobody,
 }
 
@@ -72,6 +78,10 @@ pub(crate) enum Reply {
     /// The event's outcome: applied, refused, or its row is gone.
     Applied(bool),
     Placed(bool),
+    /// A step of a chore, and what is to be done next.
+    More(Vec<ChoreStep>),
+    /// The deployment; the next epoch began.
+    GivenBack,
     Done,
     NotOwner,
     /// Whether the whole may be tried again unchanged.
@@ -168,11 +178,19 @@ impl World {
                 reply => reply,
             }
         };
-        let step = self
-            .transactions
-            .get(&id)
-            .is_some_and(|tx| matches!(tx.purpose, Purpose::Step(..) | Purpose::Place(..)));
-        if alive && step && matches!(reply, Reply::Applied(true) | Reply::Placed(true)) {
+        let step = self.transactions.get(&id).is_some_and(|tx| {
+            matches!(
+                tx.purpose,
+                Purpose::Step(..) | Purpose::Place(..) | Purpose::Chore(..)
+            )
+        });
+        if alive
+            && step
+            && matches!(
+                reply,
+                Reply::Applied(true) | Reply::Placed(true) | Reply::More(_) | Reply::GivenBack
+            )
+        {
             self.after_commit(core);
         }
         if !self.cores[core].is(run) {
@@ -222,28 +240,18 @@ impl World {
             .db
             .owner
             .filter(|owner| (owner.holder, owner.epoch) == (holder, epoch));
-        if owner.is_none() {
-            if let Write::Renew = write {
-                return Reply::Owned(None);
-            }
-            if !self.has(Defect::StaleCommit) {
-                self.reach("a transaction of a former owner was refused");
-                return Reply::NotOwner;
-            }
+        if let Write::Renew = write {
+            return Reply::Owned(self.renew(holder));
+        }
+        if owner.is_none() && !self.has(Defect::StaleCommit) {
+            self.reach("a transaction of a former owner was refused");
+            return Reply::NotOwner;
         }
         self.demand(owner.is_some(), Invariant::C1, || {
             format!("epoch {epoch} writes and is over")
         });
         match write {
-            Write::Acquire => Reply::NotOwner,
-            Write::Renew => {
-                let expires_at = self.db.time(now) + LEASE;
-                if let Some(owner) = self.db.owner.as_mut() {
-                    owner.expires_at = expires_at;
-                }
-                self.history.leases.insert(holder, now + LEASE);
-                Reply::Owned(Some(epoch))
-            }
+            Write::Acquire | Write::Renew => Reply::NotOwner,
             Write::Expire => {
                 let expires_at = self.db.time(now);
                 if let Some(owner) = self.db.owner.as_mut() {
@@ -286,21 +294,14 @@ impl World {
             }
             Write::Place { session, node, pin } => Reply::Placed(self.place(session, node, pin)),
             Write::Archive(id) => {
-                let Some(session) = self.db.sessions.get_mut(&id) else {
-                    return Reply::Done;
-                };
-                session.archived = true;
-                session.waiting = false;
-                let row = self
-                    .db
-                    .unreleased()
-                    .find(|row| row.session == id)
-                    .map(|row| row.id);
-                if let Some(row) = row {
-                    self.db.give_up(row, oac_lifecycle::allocation::Cause::Archive);
-                }
+                self.archive(id, oac_lifecycle::allocation::Cause::Archive);
                 Reply::Done
             }
+            // Nothing new is admitted while the deployment is given back, or has been.
+            Write::Input(id) if !self.admits() && !self.db.unreleased().any(|row| row.session == id) => {
+                Reply::Done
+            }
+            Write::NewSession(_) if !self.admits() => Reply::Done,
             Write::Input(id) => {
                 if let Some(session) = self.db.sessions.get_mut(&id).filter(|s| !s.archived && !s.failed) {
                     session.waiting = true;
@@ -313,25 +314,11 @@ impl World {
                 self.demanded(id);
                 Reply::Done
             }
-            Write::NewTarget => {
-                if self.db.target.get() > 24 {
-                    return Reply::Done;
-                }
-                if let Some(next) = self.db.target.next() {
-                    self.db.target = next;
-                    self.db.digests.push(crate::host::digest(next));
-                }
+            Write::Operator(ask) => {
+                self.operator_asks(ask);
                 Reply::Done
             }
-            Write::Retire(id) => {
-                let used = self.db.unreleased().any(|row| row.node == id);
-                let others = self.db.nodes.values().filter(|node| !node.retired).count() > 1;
-                if let Some(node) = self.db.nodes.get_mut(&id).filter(|_| !used && others) {
-                    node.retired = true;
-                    self.say(|| format!("node {} is REMOVED", ids::number(id.as_uuid())));
-                }
-                Reply::Done
-            }
+            Write::Chore(step) => self.chore(step),
         }
     }
 
@@ -343,6 +330,29 @@ impl World {
                 worker.waiting.insert(session, now);
             }
             self.poke(core);
+        }
+    }
+
+    fn admits(&self) -> bool {
+        self.db.selected && self.db.reset == reset::State::None
+    }
+
+    /// By its holder alone, which learns under which epoch it owns: a completed reset begins the next one.
+    fn renew(&mut self, holder: u64) -> Option<OwnerEpoch> {
+        let now = self.now;
+        let expires_at = self.db.time(now) + LEASE;
+        let owner = self.db.owner.as_mut().filter(|owner| owner.holder == holder)?;
+        owner.expires_at = expires_at;
+        self.history.leases.insert(holder, now + LEASE);
+        Some(owner.epoch)
+    }
+
+    /// The owner goes on under the next epoch.
+    pub(crate) fn next_epoch(&mut self) {
+        let next = self.db.last_epoch + 1;
+        if let (Some(owner), Ok(epoch)) = (self.db.owner.as_mut(), OwnerEpoch::try_from(next)) {
+            owner.epoch = epoch;
+            self.db.last_epoch = next;
         }
     }
 
@@ -387,12 +397,26 @@ impl World {
         let Some(row) = self.db.nodes.get(&node).filter(|row| !row.retired) else {
             return false;
         };
-        let view = self.db.view(row, self.now);
+        let (cordoned, limit) = (row.cordoned || row.drain.is_some(), row.max_active as usize);
+        let held = self.db.unreleased().filter(|row| row.node == node).count();
+        let mut view = self.db.view(row, self.now);
+        if self.has(Defect::CordonIgnored) {
+            (view.cordoned, view.draining) = (false, false);
+        }
+        if !self.admits() {
+            return false;
+        }
         let fits = placement::recheck(&Request::default(), PUBLIC_URL, pin, &view);
         if fits.is_err() && !self.has(Defect::PlaceWithoutRecheck) {
             self.reach("a placement was refused under its node's lock");
             return false;
         }
+        self.demand(held < limit, Invariant::C10, || {
+            format!("a placement beside {held} on a node for {limit}")
+        });
+        self.demand(!cordoned, Invariant::C24, || {
+            "a placement on a cordoned node".to_owned()
+        });
         let id = self.db.place(session, node, pin);
         self.say(|| {
             let (id, session) = (ids::number(id.as_uuid()), ids::number(session.as_uuid()));
@@ -431,7 +455,7 @@ pub(crate) fn retries(purpose: Purpose) -> Option<(u32, Millis)> {
         Purpose::Presence(_) | Purpose::Health(_) | Purpose::Retention(_) => Some((3, 1)),
         Purpose::Removal(_) => Some((u32::MAX, 250)),
         Purpose::Step(..) => Some((6, 50)),
-        Purpose::Keeper { .. } | Purpose::Place(..) | Purpose::Nobody => None,
+        Purpose::Keeper { .. } | Purpose::Place(..) | Purpose::Chore(..) | Purpose::Nobody => None,
     }
 }
 

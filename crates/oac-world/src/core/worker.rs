@@ -283,7 +283,12 @@ impl World {
                 }
                 continue;
             }
-            let views = self.db.views(now);
+            let mut views = self.db.views(now);
+            if self.has(Defect::CordonIgnored) {
+                for view in &mut views {
+                    (view.cordoned, view.draining) = (false, false);
+                }
+            }
             match placement::place(&Request::default(), &self.db.deployment(), &views) {
                 Answer::Node { id: node, pin } => {
                     if let Some(worker) = self.worker(core) {

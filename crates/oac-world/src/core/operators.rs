@@ -1,0 +1,182 @@
+//! What operators change while everything runs: cordons, limits, drains, resets, removals (`oac-core`'s `routes/nodes`
+//! and `routes/deployment`). Each is one transaction, refused where the product refuses it.
+
+use oac_lifecycle::{
+    capacity::{Held, Limits},
+    drain::Then,
+    reset,
+};
+use oac_model::{NodeId, ProviderKind};
+
+use crate::{agenda::Millis, database::DrainRow, defect::Defect, ids, invariant::Invariant, world::World};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Cordon(NodeId, bool),
+    Limit(NodeId, i64),
+    Drain {
+        node: NodeId,
+        lasts: Millis,
+        then: Then,
+        release: bool,
+    },
+    CancelDrain(NodeId),
+    /// By a deadline so far away, or at once.
+    Reset(Option<Millis>),
+    CancelReset,
+    NewTarget,
+    Retire(NodeId),
+}
+
+impl World {
+    pub(crate) fn operator_asks(&mut self, ask: Ask) {
+        let managed = self.db.selected && self.db.reset == reset::State::None;
+        let done = match ask {
+            Ask::Reset(lasts) => self.ask_reset(lasts),
+            Ask::CancelReset => self.cancel_reset(),
+            // A drain can be canceled during a reset; it is over with it anyway.
+            Ask::CancelDrain(node) => self.cancel_drain(node),
+            _ if !managed => false,
+            Ask::Cordon(node, cordoned) => self.set_cordoned(node, cordoned),
+            Ask::Limit(node, active) => self.set_limit(node, active),
+            Ask::Drain {
+                node,
+                lasts,
+                then,
+                release,
+            } => self.start_drain(node, lasts, then, release),
+            Ask::NewTarget => self.new_target(),
+            Ask::Retire(node) => self.retire(node),
+        };
+        if done {
+            self.say(|| format!("an operator changes: {ask:?}"));
+        }
+    }
+
+    fn set_cordoned(&mut self, id: NodeId, cordoned: bool) -> bool {
+        let Some(row) = self.db.nodes.get_mut(&id).filter(|row| !row.retired) else {
+            return false;
+        };
+        let refused = !cordoned && row.drain.is_some();
+        if !refused {
+            row.cordoned = cordoned;
+        }
+        !refused
+    }
+
+    fn set_limit(&mut self, id: NodeId, active: i64) -> bool {
+        let limits = Limits::custom(Some(ProviderKind::Docker), active, active);
+        let row = self.db.nodes.get_mut(&id).filter(|row| !row.retired);
+        let (Some(limits), Some(row)) = (limits, row) else {
+            return false;
+        };
+        row.max_active = limits.active;
+        row.highest = row.highest.max(limits.active);
+        true
+    }
+
+    fn start_drain(&mut self, id: NodeId, lasts: Millis, then: Then, release: bool) -> bool {
+        let deadline = self.db.time(self.now) + lasts;
+        let row = self.db.nodes.get_mut(&id);
+        let Some(row) = row.filter(|row| !row.retired && row.drain.is_none()) else {
+            return false;
+        };
+        row.cordoned = true;
+        row.drain = Some(DrainRow {
+            deadline,
+            passed: false,
+            then,
+            release,
+        });
+        self.history.drain_asked(id, deadline);
+        true
+    }
+
+    fn cancel_drain(&mut self, id: NodeId) -> bool {
+        let forgets = self.has(Defect::CancelForgotten);
+        let row = self.db.nodes.get_mut(&id);
+        let Some(row) = row.filter(|row| !row.retired && row.drain.is_some()) else {
+            return false;
+        };
+        if !forgets {
+            row.drain = None;
+        }
+        self.history.drain_over(id);
+        self.reach("a drain was canceled");
+        true
+    }
+
+    fn ask_reset(&mut self, lasts: Option<Millis>) -> bool {
+        if !self.db.selected {
+            return false;
+        }
+        let event = match lasts {
+            None => reset::Event::AskedForce,
+            Some(lasts) => reset::Event::AskedAuto {
+                deadline: (self.db.time(self.now) + lasts) as oac_lifecycle::Millis,
+            },
+        };
+        let Ok((state, Some(_))) = self.db.reset.apply(event) else {
+            return false;
+        };
+        self.db.reset = state;
+        self.history.reset = state;
+        true
+    }
+
+    fn cancel_reset(&mut self) -> bool {
+        let Ok((state, Some(_))) = self.db.reset.apply(reset::Event::Canceled) else {
+            return false;
+        };
+        if !self.has(Defect::CancelForgotten) {
+            self.db.reset = state;
+        }
+        self.history.reset = state;
+        self.reach("a reset was canceled");
+        true
+    }
+
+    fn new_target(&mut self) -> bool {
+        let next = self.db.target.next().filter(|_| self.db.target.get() <= 24);
+        if let Some(next) = next {
+            self.db.set_target(next);
+        }
+        next.is_some()
+    }
+
+    fn retire(&mut self, id: NodeId) -> bool {
+        let here = || self.db.unreleased().filter(|row| row.node == id);
+        let cleaned =
+            |row: &&crate::database::AllocationRow| row.state == oac_model::AllocationState::CleanupPending;
+        let held = Held {
+            retained: here().count() as u64,
+            cleanup_pending: here().filter(cleaned).count() as u64,
+            open_computes: 0,
+        };
+        let others = self.db.nodes.values().filter(|node| !node.retired).count() > 1;
+        if !others || !held.is_nothing() && !self.has(Defect::RetireInUse) {
+            return false;
+        }
+        let Some(node) = self.db.nodes.get_mut(&id).filter(|node| !node.retired) else {
+            return false;
+        };
+        node.retired = true;
+        self.say(|| format!("node {} is REMOVED", ids::number(id.as_uuid())));
+        let of = |host: &&crate::host::Host| host.id == id;
+        let mut there = self
+            .hosts
+            .iter()
+            .filter(of)
+            .flat_map(|host| host.receipts.values());
+        let left = there.find(|receipt| {
+            let row = self.db.allocations.get(&receipt.reference.allocation_id);
+            receipt.phase() != oac_provider::Phase::Tombstone && row.is_some_and(|row| row.ever_sent)
+        });
+        let left = left.map(|receipt| receipt.reference.allocation_id);
+        self.demand(left.is_none(), Invariant::C29, || {
+            format!("a node is removed whose host holds {left:?}")
+        });
+        true
+    }
+}
