@@ -11,8 +11,8 @@ use oac_lifecycle::{
 };
 use oac_model::{AllocationId, ComputePhase, ConnectionId, NodeId, OperationId, TurnId};
 use oac_store::{
-    AllocationDiagnostic, AllocationRow, CleanupCause, ComputeRow, NewOperation, OperationKind, OperationRow,
-    OperationState, Read, StoreError, Tx,
+    AllocationDiagnostic, AllocationRow, CleanupCause, ComputeRow, Initialization, NewOperation,
+    OperationKind, OperationRow, OperationState, Read, StoreError, Tx,
 };
 use oac_wire::shapes::{self, Info};
 use serde_json::json;
@@ -231,7 +231,7 @@ async fn apply(
         // Given up before anything was sent: it is released, never begun.
         return Err(Refused { state: before, event }.into());
     }
-    let state = before.apply(event)?;
+    let state = next(&row, before, event)?;
     write_operation(tx, &row, &operations, before, event, &detail).await?;
 
     let was = row.clone();
@@ -294,6 +294,19 @@ async fn apply(
         ));
     }
     Ok(Applied { row, slots, turns })
+}
+
+/// What the event makes of a locked row.
+fn next(row: &AllocationRow, before: State, event: Event) -> Result<State, Refused> {
+    match event {
+        Event::GivenUp(cause) if is_overtaken(row, cause) => Err(Refused { state: before, event }),
+        _ => before.apply(event),
+    }
+}
+
+/// Whether what the locked row says takes the reason of a planned give-up away.
+pub(super) fn is_overtaken(row: &AllocationRow, cause: Cause) -> bool {
+    cause.is_overtaken_by_a_link() && row.initialization == Initialization::Complete
 }
 
 /// Whether the allocation's provider, as its generation names it, can suspend.
@@ -424,7 +437,7 @@ pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<G
     let operations = tx.operations(id).await?;
     let before = state_of(&row, &operations)?;
     let event = Event::GivenUp(cause);
-    let state = before.apply(event)?;
+    let state = next(&row, before, event)?;
     if state == before || row.cause.is_some() {
         return Ok(GivenUp {
             row,

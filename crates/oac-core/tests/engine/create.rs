@@ -11,6 +11,7 @@
 //! | container created, not started | creating, sent | a leftover | the same; the leftover is killed |
 //! | done, answer lost | creating, sent | running | observed running |
 
+use oac_core::allocations::{self, Cause};
 use oac_model::{
     AllocationId, AllocationState, Digest, NodeId, OperationId, ProjectId, SessionId, SessionState, TurnState,
 };
@@ -399,4 +400,31 @@ async fn nodes_never_wait_for_one_another() {
     let (_, allocation) = world::session(&core).await.unwrap();
     world::until(&core, allocation, AllocationState::Running).await;
     assert_eq!(world::row(&core, waits).await.state, AllocationState::Creating);
+}
+
+/// The plan that gives a sandbox up for having no link may be older than the link that is stored before it.
+async fn a_link_wins(on: On) {
+    let core = world::core(on).await;
+    let _node = Node::start(&core, 1).await;
+    let (session, allocation, _turn) = world::working(&core).await;
+    let linked = world::row(&core, allocation).await;
+    let tx = world::begin(&core).await;
+    tx.lock_session(session).await.unwrap();
+    let given_up = allocations::begin_cleanup(&tx, allocation, Cause::NeverLinked).await;
+    assert!(given_up.is_err(), "it linked");
+    tx.commit().await.unwrap();
+    let row = world::row(&core, allocation).await;
+    assert_eq!((row.state, row.cause), (linked.state, None));
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn a_sandbox_that_linked_is_not_given_up_by_an_older_plan_for_not_having_linked() {
+    a_link_wins(On::Sqlite).await;
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn pg_a_sandbox_that_linked_is_not_given_up_by_an_older_plan_for_not_having_linked() {
+    a_link_wins(On::Postgres).await;
 }

@@ -97,6 +97,23 @@ impl Cause {
             Self::Discard | Self::Drain | Self::ComputeLost | Self::RetentionEnd => Afterwards::OnDemand,
         }
     }
+
+    /// Whether the runtime's first link, stored after the plan was made and before its give-up, takes the reason away: what
+    /// ever linked keeps its files (INV-C37). Asked under the lock that the link is stored under.
+    pub fn is_overtaken_by_a_link(self) -> bool {
+        match self {
+            Self::NeverLinked => true,
+            Self::Archive
+            | Self::Reset
+            | Self::Discard
+            | Self::Drain
+            | Self::Unsent
+            | Self::CreateFailed
+            | Self::CreateUnresolved
+            | Self::ComputeLost
+            | Self::RetentionEnd => false,
+        }
+    }
 }
 
 /// The stored state of an allocation whose provider keeps no checkpoints. One whose provider does is in its hands until

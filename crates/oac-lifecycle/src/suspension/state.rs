@@ -88,6 +88,7 @@ pub struct Open {
 /// | restoring, waking with it unconsumed | LossConfirmed | suspended | counted; the target's kill_compute is still owed |
 /// | waking | Linked, current not given up | running | checkpoint consumed, failures 0 |
 /// | running, suspending, waking without | LossConfirmed | cleanup | cause compute_lost |
+/// | any without an unconsumed checkpoint | GivenUp(retention_end) | refused: whoever linked meanwhile used it up |
 /// | suspending, restoring | GivenUp | the same, then cleanup | once the open operation is answered definitely |
 /// | every other | GivenUp | cleanup | an intent is dropped, a sent mutation stays open |
 /// | any | kill_compute confirmed | the same | that compute ended |
@@ -327,6 +328,7 @@ impl Held {
                 P::Disabled | P::Quiescing | P::Suspended => return None,
                 P::Running | P::Suspending | P::Restoring | P::Waking => self.clean_up(Cause::ComputeLost),
             },
+            (Event::GivenUp(Cause::RetentionEnd), Some(_)) if self.unconsumed().is_none() => return None,
             (Event::GivenUp(cause), Some(P::Suspending | P::Restoring)) => {
                 self.deferred = self.deferred.or(Some(*cause));
             }

@@ -118,6 +118,8 @@ fn retention_ends_at_its_deadline_in_every_phase_that_has_an_unused_checkpoint_a
     let mut core = Core::of(held(P::Waking).apply(Event::Linked).unwrap());
     core.retention_in = Some(0);
     assert_ne!(core.acts(), Some(RETENTION_ENDS), "used up");
+    let late = core.held.apply(Event::GivenUp(Cause::RetentionEnd));
+    assert!(late.is_err(), "nor stored when the plan is older than the link");
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn events(held: &Held) -> Vec<Event> {
         Event::Linked,
         Event::LossConfirmed,
         Event::GivenUp(Cause::Discard),
+        Event::GivenUp(Cause::RetentionEnd),
     ];
     all.extend(Answer::ALL.map(Event::Answered));
     for of in [
@@ -244,6 +245,7 @@ fn table(state: &Held, event: &Event) -> To {
             P::Quiescing | P::Suspended => To::Refused,
             _ => To::Cleanup(Cause::ComputeLost),
         },
+        (Event::GivenUp(Cause::RetentionEnd), _) if state.unconsumed().is_none() => To::Refused,
         (Event::GivenUp(_), P::Suspending | P::Restoring) => To::Stay,
         (Event::GivenUp(cause), _) => To::Cleanup(*cause),
         _ => To::Refused,

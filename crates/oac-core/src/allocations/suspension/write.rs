@@ -18,7 +18,7 @@ use crate::{
     Core,
     allocations::{
         GivenUp, effects,
-        record::{Applied, ApplyError, Detail, cause_to, diagnostic, revoke},
+        record::{Applied, ApplyError, Detail, cause_to, diagnostic, is_overtaken, revoke},
     },
 };
 
@@ -138,6 +138,9 @@ async fn apply(
     if let (Some(mine), Some(open)) = (detail.operation, open)
         && mine != open.id
     {
+        return Err(ApplyError::Missing);
+    }
+    if matches!(event, Event::GivenUp(cause) if is_overtaken(&rows.row, cause)) {
         return Err(ApplyError::Missing);
     }
     let after = before.apply(event.clone())?;
