@@ -106,6 +106,7 @@ async fn missing(on: On) {
 }
 
 // inv: INV-C31
+// req: G-238
 #[tokio::test]
 async fn a_missing_sandbox_is_given_up_by_one_discard_with_one_audit_entry_and_its_session_goes_on() {
     missing(On::Sqlite).await;

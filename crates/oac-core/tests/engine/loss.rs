@@ -52,7 +52,7 @@ async fn lost(on: On) {
 }
 
 // inv: INV-C22, INV-P23, INV-S18
-// req: P-048
+// req: P-048, G-242
 #[tokio::test]
 async fn a_sandbox_removed_by_hand_is_lost_after_two_answers_and_its_session_goes_on_with_another() {
     lost(On::Sqlite).await;

@@ -233,7 +233,7 @@ async fn removed(on: On) {
 }
 
 // inv: INV-C26, INV-C29, INV-P26
-// req: P-028, G-205
+// req: P-028, G-205, G-206
 #[tokio::test]
 async fn a_node_is_removed_once_it_holds_nothing_and_is_nobody_from_then_on() {
     removed(On::Sqlite).await;

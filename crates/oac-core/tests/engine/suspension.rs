@@ -259,6 +259,7 @@ async fn restored_elsewhere(on: On) {
 }
 
 // inv: INV-C38, INV-C39
+// req: G-246
 #[tokio::test]
 async fn a_checkpoint_moves_to_another_node_while_its_own_is_away_and_the_source_is_killed_when_that_returns()
 {
