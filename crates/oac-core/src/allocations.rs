@@ -9,6 +9,7 @@
 mod demand;
 mod effects;
 mod limits;
+mod places;
 mod record;
 mod sandbox;
 mod steps;

@@ -6,6 +6,13 @@ use std::time::Duration;
 pub(super) const PAGE: u64 = 32;
 /// Operations that Core keeps open at one node.
 pub(super) const OPERATIONS_PER_NODE: usize = 8;
+/// Suspensions that, beside those, wait for a runtime at one node to fall quiet.
+pub(super) const QUIETING_PER_NODE: usize = 8;
+/// A runtime that was asked to fall quiet has answered within this, and its link has closed within this again. One that
+/// syncs its file systems longer is woken, and asked another time.
+pub(super) const QUIESCE: Duration = Duration::from_secs(10);
+/// So long a runtime is kept quiet for a place at its node.
+pub(super) const PLACE: Duration = Duration::from_secs(10);
 /// The longest a pass waits for a poke or the next due allocation.
 pub(super) const IDLE_PASS: Duration = Duration::from_secs(2);
 /// Pause after a pass that the database did not carry.

@@ -12,11 +12,15 @@ mod steps;
 mod suspend;
 mod write;
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use oac_lifecycle::suspension::{Answer, Held, Observation};
 use oac_model::{ComputePhase, NodeId, ProviderKind};
 use oac_provider::Support;
 use oac_store::AllocationRow;
 use oac_wire::shapes::Operation;
+
+use super::places::Places;
 
 pub(super) use look::look_around;
 pub(super) use rows::Rows;
@@ -32,6 +36,13 @@ pub(super) fn keeps_checkpoints(provider: ProviderKind) -> bool {
 /// Whether the allocation is in the hands of this module.
 pub(super) fn owns(row: &AllocationRow) -> bool {
     row.compute_phase != ComputePhase::Disabled
+}
+
+/// Where a step may ask for something besides the node it was begun for.
+pub(super) struct Room {
+    pub(super) places: Arc<Places>,
+    /// Nodes that are no target now.
+    pub(super) passed_over: BTreeSet<NodeId>,
 }
 
 /// What a finished step tells the watch.
@@ -60,4 +71,10 @@ pub(super) enum Told {
         node: NodeId,
     },
     NoTarget,
+    /// The chosen node did not take the checkpoint.
+    Declined {
+        node: NodeId,
+    },
+    /// The chosen node has no place for another operation.
+    Crowded,
 }

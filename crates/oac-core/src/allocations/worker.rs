@@ -25,9 +25,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     demand, limits,
+    places::{Place, Places},
     record::{cause_from, state_of},
     steps::{self, Done},
-    suspension::{self as held, Told},
+    suspension::{self as held, Room, Told},
 };
 use crate::{Core, http::error::Chain, task::Kind};
 
@@ -48,7 +49,7 @@ struct Worker {
     started: Instant,
     tracked: BTreeMap<AllocationId, Tracked>,
     in_flight: HashSet<AllocationId>,
-    at_node: HashMap<NodeId, usize>,
+    places: Arc<Places>,
     ended: mpsc::Receiver<Finished>,
     /// Given to each step; bounded, a step that ended waits for its place.
     ending: mpsc::Sender<Finished>,
@@ -104,12 +105,15 @@ fn tell(watch: &mut suspension::Watch, told: Told, now: Millis) {
         Told::AnswerLost { node } => watch.answer_lost(node, now),
         Told::NotSent { node } => watch.not_sent(node, now),
         Told::NoTarget => watch.no_target(now),
+        Told::Declined { node } => watch.declined(node, now),
+        // The time of the next look is the worker's.
+        Told::Crowded => {}
     }
 }
 
-/// The allocation's runtime is linked now.
+/// The allocation's runtime is linked now, and answers: what is asked of it needs a link that is ready.
 fn linked(core: &Core, id: AllocationId) -> bool {
-    core.links.is_linked(id)
+    core.links.ready(id).is_some()
 }
 
 impl Worker {
@@ -121,7 +125,7 @@ impl Worker {
             started: Instant::now(),
             tracked: BTreeMap::new(),
             in_flight: HashSet::new(),
-            at_node: HashMap::new(),
+            places: Arc::new(Places::new()),
             ended,
             ending,
             _stop: stopping.clone().drop_guard(),
@@ -300,11 +304,9 @@ impl Worker {
         let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
         let linked = snapshot.linked;
         self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
-        let open = row
-            .node_id
-            .and_then(|node| self.at_node.get(&node).copied())
-            .unwrap_or(0);
-        let busy = open >= limits::OPERATIONS_PER_NODE;
+        let places = self.places.clone();
+        // Nothing is sent for one without a node.
+        let take = || row.node_id.and_then(|node| places.sending.take(node));
         let may_mutate = self.core.owner.may_mutate();
         let tracked = self.track(&row);
         tracked.seen = (connected.map(|c| c.connection_id), linked);
@@ -313,13 +315,14 @@ impl Worker {
         let sample_due = tracked.sampled + limits::SAMPLE_MILLIS;
         let samples = matches!(state, State::Running { .. }) && snapshot.initialized && connected.is_some();
         match next {
-            Next::Act(Action::Create | Action::Kill | Action::Look) if busy => {
-                tracked.due = now + limits::BUSY_MILLIS;
-            }
             Next::Act(Action::Create | Action::Kill) if !may_mutate => {
                 tracked.due = now + limits::BUSY_MILLIS;
             }
-            Next::Act(action) => self.start(row, state, action),
+            Next::Act(action @ (Action::Create | Action::Kill | Action::Look)) => match take() {
+                Some(place) => self.start(row, state, action, Some(place)),
+                None => tracked.due = now + limits::BUSY_MILLIS,
+            },
+            Next::Act(action) => self.start(row, state, action, None),
             Next::Wait { until } => {
                 let mut until = until.unwrap_or(Millis::MAX);
                 let shown = row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
@@ -330,7 +333,7 @@ impl Worker {
                     .filter(|_| state != State::Reserved && !shown)
                 {
                     if now >= at {
-                        self.begin(row, |core, row| {
+                        self.begin(row, None, |core, row| {
                             async move { steps::disconnected(&core, &row).await }.boxed()
                         });
                         return Ok(());
@@ -341,13 +344,17 @@ impl Worker {
                 if samples {
                     if now < sample_due {
                         tracked.due = until.min(sample_due);
-                    } else if open >= limits::OPERATIONS_BESIDE_A_SAMPLE {
-                        tracked.due = until.min(now + limits::BUSY_MILLIS);
-                    } else {
+                    } else if let Some(place) = row
+                        .node_id
+                        .filter(|node| places.sending.taken(*node) < limits::OPERATIONS_BESIDE_A_SAMPLE)
+                        .and_then(|_| take())
+                    {
                         tracked.sampled = now;
-                        self.begin(row, |core, row| {
+                        self.begin(row, Some(place), |core, row| {
                             async move { steps::sample(&core, &row).await }.boxed()
                         });
+                    } else {
+                        tracked.due = until.min(now + limits::BUSY_MILLIS);
                     }
                 }
             }
@@ -406,7 +413,7 @@ impl Worker {
         };
         self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
         let node = state.node;
-        let busy = self.at_node.get(&node).copied().unwrap_or(0) >= limits::OPERATIONS_PER_NODE;
+        let places = self.places.clone();
         let may_mutate = self.core.owner.may_mutate();
         let tracked = self.track(&rows.row);
         tracked.node_id = Some(node);
@@ -415,14 +422,27 @@ impl Worker {
             .watch
             .tick(&state, &snapshot.base, &snapshot.connected, now);
         match suspension::plan(&snapshot, &tracked.watch, now) {
-            suspension::Next::Act(_) if busy || !may_mutate => tracked.due = now + 200,
+            suspension::Next::Act(_) if !may_mutate => tracked.due = now + limits::BUSY_MILLIS,
             suspension::Next::Act(action) => {
+                let place = match (action, action.sends_to(&state)) {
+                    (suspension::Action::Suspend, _) => places.quieting.take(node).map(Some),
+                    (_, Some(to)) => places.sending.take(to).map(Some),
+                    (_, None) => Some(None),
+                };
+                let Some(place) = place else {
+                    tracked.due = now + limits::BUSY_MILLIS;
+                    return Ok(());
+                };
                 if action.mutates() {
                     tracked.watch.began();
                 }
+                let room = Room {
+                    places,
+                    passed_over: tracked.watch.passed_over(now),
+                };
                 let row = rows.row.clone();
-                self.begin(row, move |core, _| {
-                    async move { held::perform(&core, &rows, state, action).await }.boxed()
+                self.begin(row, place, move |core, _| {
+                    async move { held::perform(&core, &rows, state, action, &room).await }.boxed()
                 });
             }
             suspension::Next::Wait { until } => {
@@ -431,7 +451,7 @@ impl Worker {
                 let asleep = state.phase() == Some(ComputePhase::Suspended);
                 match away.filter(|_| !asleep) {
                     Some(at) if now >= at => {
-                        self.begin(rows.row, |core, row| {
+                        self.begin(rows.row, None, |core, row| {
                             async move { steps::disconnected(&core, &row).await }.boxed()
                         });
                     }
@@ -451,21 +471,20 @@ impl Worker {
         Ok(())
     }
 
-    fn start(&mut self, row: AllocationRow, state: State, action: Action) {
-        self.begin(row, move |core, row| {
+    fn start(&mut self, row: AllocationRow, state: State, action: Action, place: Option<Place>) {
+        self.begin(row, place, move |core, row| {
             async move { steps::perform(&core, &row, state, action).await }.boxed()
         });
     }
 
+    /// Begins a step, with its place at the node it sends to.
     fn begin(
         &mut self,
         row: AllocationRow,
+        place: Option<Place>,
         step: impl FnOnce(Arc<Core>, AllocationRow) -> BoxFuture<'static, Done>,
     ) {
         self.in_flight.insert(row.id);
-        if let Some(node) = row.node_id {
-            *self.at_node.entry(node).or_default() += 1;
-        }
         let step = step(self.core.clone(), row.clone());
         let (ending, stopping) = (self.ending.clone(), self.stopping.clone());
         self.core
@@ -477,6 +496,7 @@ impl Worker {
                         .catch_unwind()
                         .await
                         .unwrap_or(Done::Failed);
+                    drop(place);
                     // Nobody receives once the ownership ended.
                     let _ = ending.send(Finished { row, done }).await;
                 };
@@ -488,9 +508,6 @@ impl Worker {
         let Finished { row, done } = finished;
         let now = self.now();
         self.in_flight.remove(&row.id);
-        if let Some(count) = row.node_id.and_then(|node| self.at_node.get_mut(&node)) {
-            *count = count.saturating_sub(1);
-        }
         if row.state == AllocationState::Reserved || row.state == AllocationState::CleanupPending {
             // It may be released now, and its Session without a sandbox.
             self.waiting.entry(row.session_id).or_insert(now);
@@ -511,11 +528,12 @@ impl Worker {
                     lost = Some(on);
                 }
             }
+            Done::Told(Told::Crowded) => tracked.due = now + limits::BUSY_MILLIS,
             Done::Told(told) => tell(&mut tracked.watch, told, now),
             Done::Failed => tracked.due = now + limits::FAILED_PASS.as_millis() as Millis,
         }
         if let Some(on) = lost {
-            self.begin(row, move |core, row| {
+            self.begin(row, None, move |core, row| {
                 async move { steps::confirm_loss(&core, &row, on).await }.boxed()
             });
         }

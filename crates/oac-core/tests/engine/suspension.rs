@@ -2,6 +2,7 @@
 //! provider that keeps checkpoints behind the nodes.
 
 mod host;
+mod pace;
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use oac_testkit::core::TestCore;
 use oac_wire::shapes::Operation;
 
 use crate::world::{self, On};
-use host::{Act, Backend, Node};
+use host::{Act, Backend, Node, Quiet};
 
 struct Scene {
     core: TestCore,
@@ -416,7 +417,7 @@ async fn a_runtime_that_refuses_to_be_quiesced_goes_on_and_is_asked_again_later(
     let (session, id) = world::session(&core).await.unwrap();
     let turn = world::input(&core, session).await;
     world::until(&core, id, AllocationState::Running).await;
-    backend.set_busy(id, true);
+    backend.set_quiet(id, Quiet::Busy);
     let scene = Scene {
         core,
         backend,
@@ -437,7 +438,7 @@ async fn a_runtime_that_refuses_to_be_quiesced_goes_on_and_is_asked_again_later(
     })
     .await;
     assert_eq!(scene.backend.count(Operation::Suspend), 0);
-    scene.backend.set_busy(id, false);
+    scene.backend.set_quiet(id, Quiet::Yes);
     scene.core.core().pokes.want(session);
     scene.until_phase(ComputePhase::Suspended).await;
 }

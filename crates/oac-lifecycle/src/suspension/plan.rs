@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use oac_model::{ComputePhase, ConnectionId, NodeId};
 
 use super::{
-    Held, Observation, Progress, Watch,
+    Held, Observation, Progress, Request, Watch,
     watch::{Seen, backoff},
 };
 use crate::{
@@ -67,6 +67,30 @@ pub enum Action {
 }
 
 impl Action {
+    /// The node that its frame goes to. None for what sends nothing, and for what first has to learn whether and where:
+    /// a suspend waits for its runtime, a restore chooses its target.
+    pub fn sends_to(self, held: &Held) -> Option<NodeId> {
+        match self {
+            Self::Base(allocation::Action::Create | allocation::Action::Kill | allocation::Action::Look)
+            | Self::Name => Some(held.node),
+            Self::Look(node, _) => Some(node),
+            Self::KillCompute(generation) => held.node_of(Request::KillCompute(generation)),
+            Self::ResumeCompute => held.node_of(Request::ResumeCompute),
+            Self::Wake => held.node_of(Request::Wake),
+            Self::DeleteRetained => held.node_of(Request::DeleteRetained),
+            Self::Base(
+                allocation::Action::DropIntent
+                | allocation::Action::GiveUpAnswer
+                | allocation::Action::GiveUp(_),
+            )
+            | Self::DropIntent
+            | Self::GiveUpAnswer
+            | Self::Suspend
+            | Self::Restore
+            | Self::Show(_) => None,
+        }
+    }
+
     /// It begins a mutation: what was answered before confirms no loss after it.
     pub fn mutates(self) -> bool {
         match self {
@@ -247,7 +271,9 @@ impl Planner<'_> {
         if !self.is_connected(held.node) {
             return REST;
         }
-        let due = (self.now + quiet_in).max(self.watch.act_at(held.node, self.now));
+        let due = (self.now + quiet_in)
+            .max(self.watch.act_at(held.node, self.now))
+            .max(self.watch.suspend_at);
         at(due, self.now, Action::Suspend)
     }
 

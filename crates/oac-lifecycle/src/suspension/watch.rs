@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oac_model::{ComputePhase, ConnectionId, NodeId};
+use oac_model::{ComputePhase, ConnectionId, NodeId, OperationId};
 
 use super::{Answer, Held, Observation};
 use crate::{
@@ -42,6 +42,13 @@ pub struct Watch {
     pub(super) woken: Option<Millis>,
     pace: BTreeMap<NodeId, Pace>,
     pub(super) restore_at: Millis,
+    /// Nodes that did not take the checkpoint when they were asked to: how often, and until when they are passed over.
+    declined: BTreeMap<NodeId, (u32, Millis)>,
+    /// The latest suspend that was begun, and how many were since one succeeded.
+    suspend: Option<OperationId>,
+    suspends: u32,
+    /// No other one begins before.
+    pub(super) suspend_at: Millis,
 }
 
 impl Watch {
@@ -55,6 +62,7 @@ impl Watch {
     ) {
         self.base.tick(base, now);
         let phase = held.phase();
+        self.count_suspends(held, now);
         if self.phase != phase {
             self.phase = phase;
             self.online = 0;
@@ -62,6 +70,7 @@ impl Watch {
             self.seen = None;
             self.woken = None;
             self.restore_at = now;
+            self.declined.clear();
             for pace in self.pace.values_mut() {
                 pace.look_at = now;
             }
@@ -85,6 +94,25 @@ impl Watch {
                     attempts: 0,
                 };
             }
+        }
+    }
+
+    /// Each suspend has an id that is stored, so every one that was begun is seen here, however it ended. What did not end
+    /// in a checkpoint repeats with backoff, counted from when the sandbox goes on: it takes the runtime away from what it
+    /// does, and its node the time of a capture.
+    fn count_suspends(&mut self, held: &Held, now: Millis) {
+        let phase = held.phase();
+        let begun = self.suspend != held.suspend;
+        if begun {
+            self.suspend = held.suspend;
+            self.suspends = self.suspends.saturating_add(1);
+        }
+        if held.checkpoint.is_some() {
+            self.suspends = 0;
+        }
+        let goes_on = phase == Some(ComputePhase::Running) && (begun || self.phase != phase);
+        if goes_on && self.suspends > 0 {
+            self.suspend_at = now + backoff(self.suspends - 1);
         }
     }
 
@@ -166,6 +194,20 @@ impl Watch {
     pub fn not_sent(&mut self, node: NodeId, now: Millis) {
         let pace = self.pace.entry(node).or_default();
         pace.act_at = now + limits::UNSENT_RETRY;
+    }
+
+    /// A node that was chosen did not take the checkpoint: others are asked at once, and it again with backoff. What it
+    /// refused was no attempt to restore, so it counts for nothing else.
+    pub fn declined(&mut self, node: NodeId, now: Millis) {
+        let (times, until) = self.declined.entry(node).or_default();
+        *until = now + backoff(*times);
+        *times = times.saturating_add(1);
+    }
+
+    /// The nodes that are not asked now.
+    pub fn passed_over(&self, now: Millis) -> BTreeSet<NodeId> {
+        let recent = self.declined.iter().filter(|(_, (_, until))| *until > now);
+        recent.map(|(node, _)| *node).collect()
     }
 
     /// No node takes the checkpoint now.

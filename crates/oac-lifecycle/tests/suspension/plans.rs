@@ -8,7 +8,7 @@ use oac_lifecycle::{
     limits,
     suspension::{Action, Answer, Demand, Event, Held, Next, Observation, Request, Snapshot, Watch, plan},
 };
-use oac_model::{ComputePhase as P, ConnectionId, NodeId};
+use oac_model::{ComputePhase as P, ConnectionId, NodeId, OperationId};
 
 use crate::{
     scene::node,
@@ -284,5 +284,120 @@ fn what_an_earlier_owner_was_quiescing_is_woken_and_what_it_suspended_is_only_re
     assert_eq!(
         Core::of(held(P::Restoring)).acts(),
         Some(Action::Look(node(1), Observation::Resume))
+    );
+}
+
+/// A sandbox that is linked and idle, and may be suspended now.
+fn idle() -> Core {
+    let mut core = Core::of(waking_alone().apply(Event::Linked).unwrap());
+    core.held.suspend = None;
+    (core.linked, core.quiet_in) = (true, Some(0));
+    core.asked_at_connecting();
+    core
+}
+
+/// The ways in which a suspend ends and the sandbox goes on.
+fn fails(core: &mut Core, how: usize) {
+    let mut apply = |event| core.held = core.held.apply(event).unwrap();
+    apply(Event::QuiescingBegun(OperationId::random()));
+    match how % 3 {
+        0 => return apply(Event::QuiesceRefused),
+        1 => apply(Event::NotSent),
+        _ => {
+            apply(Event::Quiesced);
+            apply(Event::MarkedSent);
+            apply(Event::Answered(Answer::Running));
+        }
+    }
+    assert_eq!(core.held.phase(), Some(P::Waking));
+    // However long the wake takes: it is no pause.
+    core.acts();
+    core.now += limits::CLEANUP_BACKOFF_LAST - 1;
+    core.acts();
+    core.held = core.held.apply(Event::Linked).unwrap();
+}
+
+#[test]
+fn a_suspend_that_fails_is_repeated_with_backoff_however_it_failed_until_one_succeeds() {
+    for how in 0..3 {
+        let mut core = idle();
+        assert_eq!(core.acts(), Some(Action::Suspend), "the first at once");
+        for (attempt, wait) in [5_000, 10_000, 20_000].into_iter().enumerate() {
+            fails(&mut core, how);
+            assert_eq!(core.acts(), None, "{how}: {attempt}");
+            core.now += wait - 1;
+            assert_eq!(core.acts(), None, "{how}: {attempt}");
+            core.now += 1;
+            assert_eq!(core.acts(), Some(Action::Suspend), "{how}: {attempt}");
+        }
+        for attempt in 0..20 {
+            fails(&mut core, attempt);
+            core.acts();
+            core.now += limits::CLEANUP_BACKOFF_LAST;
+            assert_eq!(core.acts(), Some(Action::Suspend), "never longer than that");
+        }
+        for event in [
+            Event::QuiescingBegun(OperationId::random()),
+            Event::Quiesced,
+            Event::MarkedSent,
+            Event::Answered(Answer::Suspended),
+        ] {
+            core.held = core.held.apply(event).unwrap();
+        }
+        core.acts();
+        core.held.checkpoint = None;
+        core.held.state = allocation::State::Running { phase: P::Running };
+        assert_eq!(core.acts(), Some(Action::Suspend), "that one succeeded");
+    }
+}
+
+#[test]
+fn what_is_sent_counts_at_the_node_it_goes_to_and_a_suspend_or_restore_not_before_its_node_is_known() {
+    let mut held = held(P::Waking).apply(Event::Linked).unwrap();
+    held.computes[1].seen = true;
+    let (home, former) = (node(1), node(0));
+    assert_eq!(held.node, home);
+    for (action, to) in [
+        (Action::KillCompute(0), Some(former)),
+        (Action::KillCompute(1), Some(home)),
+        (Action::Look(former, Observation::Compute(0)), Some(former)),
+        (Action::DeleteRetained, Some(home)),
+        (Action::Wake, Some(home)),
+        (Action::ResumeCompute, Some(home)),
+        (Action::Name, Some(home)),
+        (Action::Base(allocation::Action::Look), Some(home)),
+        (Action::Base(allocation::Action::Kill), Some(home)),
+        (Action::Base(allocation::Action::DropIntent), None),
+        (RETENTION_ENDS, None),
+        (Action::Suspend, None),
+        (Action::Restore, None),
+        (Action::DropIntent, None),
+        (Action::GiveUpAnswer, None),
+        (Action::Show(Diagnostic::ComputeUnconfirmed), None),
+    ] {
+        assert_eq!(action.sends_to(&held), to, "{action:?}");
+    }
+}
+
+#[test]
+fn a_node_that_does_not_take_a_checkpoint_is_passed_over_with_backoff_while_others_are_asked_at_once() {
+    let mut core = Core::of(held(P::Suspended));
+    core.demand = Demand::Waits;
+    assert_eq!(core.acts(), Some(Action::Restore));
+    for wait in [5_000, 10_000] {
+        core.watch.declined(node(0), core.now);
+        assert_eq!(core.acts(), Some(Action::Restore), "another node");
+        assert_eq!(core.watch.passed_over(core.now), [node(0)].into());
+        core.now += wait - 1;
+        assert_eq!(core.watch.passed_over(core.now), [node(0)].into());
+        core.now += 1;
+        assert!(core.watch.passed_over(core.now).is_empty(), "its turn again");
+    }
+    core.watch.declined(node(0), core.now);
+    core.held = core.held.apply(Event::RestoreIntended(node(1))).unwrap();
+    core.acts();
+    assert!(
+        core.watch.passed_over(core.now).is_empty(),
+        "that attempt is over"
     );
 }

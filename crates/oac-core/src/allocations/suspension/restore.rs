@@ -9,7 +9,7 @@ use oac_store::{NodeRow, SessionRow, Tx};
 use oac_wire::frames::{Arguments, ResponseResult};
 
 use super::{
-    Told,
+    Room, Told,
     rows::{Rows, retained},
     steps::{resume_of, sent, store},
 };
@@ -72,7 +72,7 @@ pub(super) async fn recheck(
     }
 }
 
-pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held) -> Result<Done, ApplyError> {
+pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held, room: &Room) -> Result<Done, ApplyError> {
     let read = core.store.single();
     let none = Ok(Done::Told(Told::NoTarget));
     let Some(session) = read.session(rows.row.session_id).await? else {
@@ -84,10 +84,14 @@ pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held) -> Result<Don
     let home_drained = read.node(held.node).await?.is_some_and(|row| is_drained(&row));
     let target = core.hub.memory().restore(
         &needs,
-        |node| core.hub.is_ready(node, rows.row.deployment_generation),
+        |node| core.hub.is_ready(node, rows.row.deployment_generation) && !room.passed_over.contains(&node),
         |node| node == held.node && home_drained,
     );
     let Some(target) = target else { return none };
+    let Some(_place) = room.places.sending.take(target) else {
+        return Ok(Done::Told(Told::Crowded));
+    };
+    let declined = Ok(Done::Told(Told::Declined { node: target }));
     let next = held.current().map_or(0, |compute| compute.generation) + 1;
     let Ok(generation) = Generation::try_from(next) else {
         return none;
@@ -100,7 +104,7 @@ pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held) -> Result<Don
     let request = request_at(core, &rows.row, target, derive, limits::INFO);
     let CallOutcome::Ok(Some(ResponseResult::Compute(compute))) = core.hub.call(&core.owner, request).await
     else {
-        return none;
+        return declined;
     };
     let operation = OperationId::random();
     let stored = store(core, rows, Event::RestoreIntended(target), || Detail {
@@ -111,7 +115,7 @@ pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held) -> Result<Don
     .await;
     match stored {
         Ok(_) => {}
-        Err(ApplyError::Missing | ApplyError::Held(_)) => return none,
+        Err(ApplyError::Missing | ApplyError::Held(_)) => return declined,
         Err(error) => return Err(error),
     }
     tracing::info!(allocation_id = %rows.row.id, node_id = %target, generation = next, "restoring");

@@ -14,7 +14,7 @@ use oac_wire::{
 };
 
 use super::{
-    Told, restore,
+    Room, Told, restore,
     rows::{Rows, retained},
     suspend, write,
 };
@@ -30,7 +30,13 @@ use crate::{
 };
 
 /// Performs one action for an allocation as it was read.
-pub(in crate::allocations) async fn perform(core: &Core, rows: &Rows, held: Held, action: Action) -> Done {
+pub(in crate::allocations) async fn perform(
+    core: &Core,
+    rows: &Rows,
+    held: Held,
+    action: Action,
+    room: &Room,
+) -> Done {
     let done = match action {
         Action::Base(base) => return steps::perform(core, &rows.row, held.state, base).await,
         Action::Name => name(core, rows).await,
@@ -43,8 +49,8 @@ pub(in crate::allocations) async fn perform(core: &Core, rows: &Rows, held: Held
             let stored = store(core, rows, Event::AnswerLost, Detail::default).await;
             stored.map(|_| Done::Told(Told::AnswerLost { node }))
         }
-        Action::Suspend => suspend::suspend(core, rows).await,
-        Action::Restore => restore::restore(core, rows, &held).await,
+        Action::Suspend => suspend::suspend(core, rows, &room.places).await,
+        Action::Restore => restore::restore(core, rows, &held, room).await,
         Action::KillCompute(_) | Action::ResumeCompute | Action::Wake | Action::DeleteRetained => {
             mutate(core, rows, &held, action).await
         }
@@ -134,16 +140,26 @@ async fn look(
     };
     let request = request_at(core, &rows.row, node, arguments, limits::INFO);
     let outcome = core.hub.call(&core.owner, request).await;
-    let (answer, state) = answered(of, &outcome);
+    let (mut answer, state) = answered(of, &outcome);
     let event = Event::Observed { node, of, answer };
     // What changes nothing is not written.
     if held.apply(event.clone()).is_ok_and(|next| next != *held) {
-        store(core, rows, event, || Detail {
+        let stored = store(core, rows, event, || Detail {
             compute: state.map(|state| &state.compute),
             retained: state.and_then(|state| state.retained.0.as_ref()),
             ..Detail::default()
         })
-        .await?;
+        .await;
+        match stored {
+            Ok(_) => {}
+            // A compute shown without its native id, say, or a state that is no more: no answer, and none to be had by asking
+            // again at once.
+            Err(ApplyError::Missing | ApplyError::Refused(_) | ApplyError::Held(_)) => {
+                tracing::debug!(allocation_id = %rows.row.id, ?of, ?answer, "an answer cannot be stored");
+                answer = Answer::Unknown;
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(Done::Told(Told::Observed {
         held: Box::new(held.clone()),

@@ -9,6 +9,7 @@ use oac_lifecycle::{
 use oac_model::{OperationId, Time};
 use oac_store::{AllocationRow, DrainIdle, Initialization, Read, SessionRow, StoreError, Tx};
 use oac_wire::frames::Arguments;
+use tokio::time::timeout;
 
 use super::{
     Told,
@@ -19,10 +20,12 @@ use crate::{
     Core,
     allocations::{
         limits,
+        places::Places,
         record::{ApplyError, Detail},
         steps::Done,
     },
     http::error::Chain,
+    link::{Link, NotAdmitted},
 };
 
 /// What is stored about the Session, and how long it has been still by the database's clock.
@@ -115,10 +118,11 @@ pub(super) async fn recheck_quiesced(tx: &Tx, session: &SessionRow) -> Result<()
     }
 }
 
-/// Admits, quiesces the runtime, parks it, and suspends.
-pub(super) async fn suspend(core: &Core, rows: &Rows) -> Result<Done, ApplyError> {
+/// Admits, quiesces the runtime, parks it, and suspends. Until then nothing is asked of the node, and no place is held
+/// there: a runtime that answers nothing holds up its own allocation alone, and that not for long.
+pub(super) async fn suspend(core: &Core, rows: &Rows, places: &Places) -> Result<Done, ApplyError> {
     let (Some(link), node) = (core.links.ready(rows.row.id), rows.node()) else {
-        return Ok(Done::Stored);
+        return Ok(Done::Told(Told::NotSent { node: rows.node() }));
     };
     let operation = OperationId::random();
     let detail = || Detail {
@@ -126,34 +130,28 @@ pub(super) async fn suspend(core: &Core, rows: &Rows) -> Result<Done, ApplyError
         ..Detail::default()
     };
     store(core, rows, Event::QuiescingBegun(operation), detail).await?;
-    let answer = match link.admit_quiescing(core).await {
-        Ok(client) => Some(client.quiesce(operation).await),
-        Err(error) => {
-            tracing::info!(allocation_id = %rows.row.id, error = %Chain(&error), "a runtime cannot be quiesced");
-            None
-        }
-    };
-    match answer {
-        Some(Ok(oac_link::Quiesce::Busy)) => {
+    match quiesce(core, &link, operation).await {
+        Quieted::Busy => {
             store(core, rows, Event::QuiesceRefused, detail).await?;
             core.links.wake(rows.row.id);
             return Ok(Done::Told(Told::NotSent { node }));
         }
-        Some(Ok(oac_link::Quiesce::Quiesced)) => {
-            link.park().await;
-            match store(core, rows, Event::Quiesced, detail).await {
-                Ok(_) => {}
-                Err(ApplyError::Missing | ApplyError::Held(_)) => {
-                    return abandon(core, rows, operation).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        // It is perhaps quiesced: its link ends, and it is woken.
-        Some(Err(_)) | None => {
+        Quieted::Parked => {}
+        // Its link ends, and it is woken.
+        Quieted::Perhaps => {
             link.end();
             return abandon(core, rows, operation).await;
         }
+    }
+    let Some(_place) = places.sending.wait(node).await else {
+        return abandon(core, rows, operation).await;
+    };
+    match store(core, rows, Event::Quiesced, detail).await {
+        Ok(_) => {}
+        Err(ApplyError::Missing | ApplyError::Held(_)) => {
+            return abandon(core, rows, operation).await;
+        }
+        Err(error) => return Err(error),
     }
     let Some(argument) = suspend_of(rows, operation, false) else {
         return Ok(Done::Failed);
@@ -161,6 +159,44 @@ pub(super) async fn suspend(core: &Core, rows: &Rows) -> Result<Done, ApplyError
     let arguments = Arguments::Suspend(Box::new(argument));
     let request = Request::Suspend(operation);
     sent(core, rows, node, request, operation, arguments, limits::SUSPEND).await
+}
+
+/// What became of the word to a runtime.
+enum Quieted {
+    Parked,
+    /// It refused, and goes on.
+    Busy,
+    /// It may be parked, and may not.
+    Perhaps,
+}
+
+/// Has the runtime fall quiet and stay so, within [`limits::QUIESCE`] for each.
+async fn quiesce(core: &Core, link: &Link, operation: OperationId) -> Quieted {
+    let allocation_id = link.allocation_id();
+    let asked = async {
+        let client = link.admit_quiescing(core).await?;
+        Ok::<_, NotAdmitted>(client.quiesce(operation).await)
+    };
+    match timeout(limits::QUIESCE, asked).await {
+        Ok(Ok(Ok(oac_link::Quiesce::Busy))) => return Quieted::Busy,
+        Ok(Ok(Ok(oac_link::Quiesce::Quiesced))) => {}
+        Ok(Ok(Err(error))) => {
+            tracing::info!(%allocation_id, error = %Chain(&error), "a runtime does not fall quiet");
+            return Quieted::Perhaps;
+        }
+        Ok(Err(error)) => {
+            tracing::info!(%allocation_id, error = %Chain(&error), "a runtime cannot be quiesced");
+            return Quieted::Perhaps;
+        }
+        Err(_) => {
+            tracing::warn!(event = "quiesce_unanswered", %allocation_id, "a runtime does not answer that it is to fall quiet");
+            return Quieted::Perhaps;
+        }
+    }
+    match timeout(limits::QUIESCE, link.park()).await {
+        Ok(()) => Quieted::Parked,
+        Err(_) => Quieted::Perhaps,
+    }
 }
 
 /// Nothing was sent; what may be parked is woken.

@@ -3,7 +3,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -37,8 +40,13 @@ use crate::node::{Greeted, greet, health, heartbeat, receive};
 pub struct Backend {
     pub world: FakeWorld,
     script: Mutex<HashMap<&'static str, VecDeque<Act>>>,
-    /// Every request that arrived, in order.
-    pub requests: Mutex<Vec<(NodeId, Operation)>>,
+    /// Every request that arrived, in order, and when.
+    pub requests: Mutex<Vec<(NodeId, Operation, Instant)>>,
+    refused: Mutex<Vec<(NodeId, Operation)>>,
+    /// Captures end with the source running and nothing kept.
+    pub captures_fail: AtomicBool,
+    /// What `compute` answers shows no native id.
+    pub anonymous: AtomicBool,
     runtimes: Mutex<HashMap<AllocationId, Runtime>>,
 }
 
@@ -49,6 +57,18 @@ pub enum Act {
     DieBefore,
     /// It is done, and the node is killed before it answers.
     DieAfter,
+    /// It is neither done nor answered, and the node goes on.
+    Ignore,
+}
+
+/// What a runtime answers to the word to be quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quiet {
+    #[default]
+    Yes,
+    Busy,
+    /// Nothing, ever.
+    Silent,
 }
 
 /// A runtime's way to Core, and what it was asked.
@@ -59,7 +79,7 @@ struct Runtime {
     instance_id: InstanceId,
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
-    busy: Arc<Mutex<bool>>,
+    quiet: Arc<Mutex<Quiet>>,
     link: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -69,6 +89,9 @@ impl Backend {
             world: FakeWorld::new(NativeWork::Helper, None),
             script: Mutex::default(),
             requests: Mutex::default(),
+            refused: Mutex::default(),
+            captures_fail: AtomicBool::default(),
+            anonymous: AtomicBool::default(),
             runtimes: Mutex::default(),
         })
     }
@@ -82,7 +105,7 @@ impl Backend {
         self.requests
             .lock()
             .iter()
-            .filter(|(_, o)| *o == operation)
+            .filter(|(_, o, _)| *o == operation)
             .count()
     }
 
@@ -91,9 +114,14 @@ impl Backend {
         let requests = self.requests.lock();
         requests
             .iter()
-            .filter(|(_, o)| *o == operation)
-            .map(|(node, _)| *node)
+            .filter(|(_, o, _)| *o == operation)
+            .map(|(node, ..)| *node)
             .collect()
+    }
+
+    /// The node refuses the operation from now on.
+    pub fn refuse(&self, node: NodeId, operation: Operation) {
+        self.refused.lock().push((node, operation));
     }
 
     /// What the runtime was asked, in order.
@@ -105,10 +133,10 @@ impl Backend {
             .unwrap_or_default()
     }
 
-    /// Whether the runtime refuses to be quiesced.
-    pub fn set_busy(&self, id: AllocationId, busy: bool) {
+    /// What the runtime answers to the word to be quiet from now on.
+    pub fn set_quiet(&self, id: AllocationId, quiet: Quiet) {
         if let Some(runtime) = self.runtimes.lock().get(&id) {
-            *runtime.busy.lock() = busy;
+            *runtime.quiet.lock() = quiet;
         }
     }
 
@@ -148,7 +176,7 @@ impl Backend {
                         instance_id: InstanceId::random(),
                         url: b.link.link_url.clone(),
                         asked: Arc::default(),
-                        busy: Arc::default(),
+                        quiet: Arc::default(),
                         link: Arc::default(),
                     },
                 );
@@ -162,7 +190,13 @@ impl Backend {
                 .new_compute(r, generation.get(), retained.as_deref(), by)
                 .await
                 .map(compute),
-            Arguments::Compute(c) => provider.compute(r, c, by).await.map(state),
+            Arguments::Compute(c) => {
+                let mut seen = provider.compute(r, c, by).await?;
+                if self.anonymous.load(Ordering::SeqCst) {
+                    seen.compute.id = Nullable(None);
+                }
+                Ok(state(seen))
+            }
             Arguments::KillCompute(c) => provider.kill_compute(r, c, by).await.map(|()| None),
             Arguments::ResumeCompute(c) => provider.resume_compute(r, c, by).await.map(state),
             // The wake command: the runtime that was captured reconnects.
@@ -176,6 +210,9 @@ impl Backend {
                 } else {
                     75
                 }))))
+            }
+            Arguments::Suspend(s) if self.captures_fail.load(Ordering::SeqCst) => {
+                provider.compute(r, &s.source, by).await.map(state)
             }
             Arguments::Suspend(s) => provider.suspend(s, by).await.map(state),
             Arguments::Resume(s) => provider.resume(s, by).await.map(state),
@@ -236,8 +273,14 @@ async fn serve_link(runtime: Runtime) {
                         turns: Vec::new(),
                     },
                 ),
-                "POST /v1/quiesce" if !*runtime.busy.lock() => answer(200, &QuiesceAnswer { quiesced: true }),
-                "POST /v1/quiesce" => answer(409, &error(codes::BUSY)),
+                "POST /v1/quiesce" => {
+                    let quiet = *runtime.quiet.lock();
+                    match quiet {
+                        Quiet::Yes => answer(200, &QuiesceAnswer { quiesced: true }),
+                        Quiet::Busy => answer(409, &error(codes::BUSY)),
+                        Quiet::Silent => std::future::pending().await,
+                    }
+                }
                 _ => answer(503, &error(codes::STOPPING)),
             })
         }
@@ -342,16 +385,22 @@ async fn serve(mut greeted: Greeted, backend: Arc<Backend>, id: NodeId) {
             None => return,
         };
         let operation = request.body.as_ref().unwrap().arguments.operation();
-        backend.requests.lock().push((id, operation));
+        backend.requests.lock().push((id, operation, Instant::now()));
         let act = backend
             .script
             .lock()
             .get_mut(operation.as_str())
             .and_then(VecDeque::pop_front);
-        if act == Some(Act::DieBefore) {
-            return;
+        match act {
+            Some(Act::DieBefore) => return,
+            Some(Act::Ignore) => continue,
+            Some(Act::DieAfter) | None => {}
         }
-        let result = backend.perform(&request).await.map_err(|failure| failure.code());
+        let result = if backend.refused.lock().contains(&(id, operation)) {
+            Err(Failure::RuntimeNotRunning.code())
+        } else {
+            backend.perform(&request).await.map_err(|failure| failure.code())
+        };
         if act == Some(Act::DieAfter) {
             return;
         }
