@@ -45,6 +45,8 @@ pub(crate) struct History {
     pub(crate) reset: reset::State,
     /// And of nodes that are drained: the deadline, and whether it was declared passed.
     drains: BTreeMap<NodeId, (Millis, bool)>,
+    /// Nodes that were removed, ever.
+    pub(crate) removed: BTreeSet<NodeId>,
     /// Kills that a node confirmed.
     killed: BTreeSet<AllocationId>,
 }
@@ -62,6 +64,7 @@ impl Default for History {
             leases: BTreeMap::new(),
             reset: reset::State::None,
             drains: BTreeMap::new(),
+            removed: BTreeSet::new(),
             killed: BTreeSet::new(),
         }
     }

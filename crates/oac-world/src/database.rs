@@ -42,6 +42,8 @@ pub(crate) struct StatusRow {
 pub(crate) struct NodeRow {
     pub(crate) id: NodeId,
     pub(crate) managing: bool,
+    /// The generation it was enrolled under.
+    pub(crate) enrolled: Generation,
     pub(crate) pin: Option<Generation>,
     pub(crate) max_active: u32,
     /// The highest limit it ever had; no column, for the checks.
@@ -103,6 +105,25 @@ pub(crate) struct AllocationRow {
     pub(crate) operations: Vec<OperationRow>,
     /// Whether a create of it ever left; no column, for the checks.
     pub(crate) ever_sent: bool,
+}
+
+impl NodeRow {
+    pub(crate) fn enrolled(id: NodeId, generation: Generation, max_active: u32) -> Self {
+        Self {
+            id,
+            managing: false,
+            enrolled: generation,
+            pin: None,
+            max_active,
+            highest: max_active,
+            cordoned: false,
+            drain: None,
+            connection: None,
+            last_seen: 0,
+            statuses: BTreeMap::new(),
+            retired: false,
+        }
+    }
 }
 
 impl AllocationRow {
@@ -186,9 +207,11 @@ impl Database {
 
     pub(crate) fn is_named_otherwise(&self, generation: Generation) -> bool {
         self.target == generation
-            || self.nodes.values().filter(|node| !node.retired).any(|node| {
-                node.pin == Some(generation) || (!node.managing && generation == Generation::FIRST)
-            })
+            || self
+                .nodes
+                .values()
+                .filter(|node| !node.retired)
+                .any(|node| node.pin == Some(generation) || (!node.managing && generation == node.enrolled))
     }
 
     fn is_online(&self, node: &NodeRow, now: Millis) -> bool {
@@ -206,7 +229,7 @@ impl Database {
     pub(crate) fn view(&self, node: &NodeRow, now: Millis) -> placement::Node {
         let pin = match node.managing {
             true => node.pin,
-            false => Some(Generation::FIRST),
+            false => Some(node.enrolled),
         };
         let online = self.is_online(node, now);
         let status = |generation: Generation| {

@@ -71,6 +71,8 @@ defects! {
     HeartbeatWithoutCredential => [P26],
     /// Core upgrades removed nodes.
     DialWithoutCredential => [P26],
+    /// A host that is enrolled again gets the identity that was removed.
+    RemovalUndone => [P26],
     /// The node drops the connection after an invalid request.
     InvalidCloses => [P28],
     /// A retention_ack takes a place among the requests.

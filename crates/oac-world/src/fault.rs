@@ -201,6 +201,12 @@ pub enum Fault {
         lasts: Option<Millis>,
     },
     CancelReset,
+    /// A backend is selected again.
+    Select,
+    /// A host that was given back is added as a new node.
+    Enroll {
+        host: u64,
+    },
     NewTarget,
     /// Several in a row, so that a report cannot name all there are.
     NewTargets {
@@ -323,6 +329,22 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
                 fault: Fault::CancelReset,
             });
         }
+        planned.push(Planned {
+            at: at + random.below(60_000),
+            fault: Fault::Select,
+        });
+        for host in 0..6 {
+            planned.push(Planned {
+                at: at + 20_000 + random.below(60_000),
+                fault: Fault::Enroll { host: host % 3 },
+            });
+        }
+        for _ in 0..random.below(4) {
+            planned.push(Planned {
+                at: at + 30_000 + random.below(60_000),
+                fault: Fault::NewSession,
+            });
+        }
     }
     planned.sort_by_key(|planned| planned.at);
     planned
@@ -331,7 +353,8 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
 /// What operators do beside new targets and removals.
 fn operator(random: &mut Random) -> Fault {
     let host = random.below(64);
-    match random.below(12) {
+    match random.below(14) {
+        12 | 13 => Fault::Enroll { host },
         0 | 1 => Fault::Cordon { host },
         2..=4 => Fault::Uncordon { host },
         5..=7 => Fault::Drain {

@@ -222,6 +222,8 @@ impl World {
             Fault::Limit { host, active } => self.operator(Ask::Limit(self.node_of(host), active)),
             Fault::Reset { lasts } => self.operator(Ask::Reset(lasts)),
             Fault::CancelReset => self.operator(Ask::CancelReset),
+            Fault::Select => self.operator(Ask::Select),
+            Fault::Enroll { host } => self.operator(Ask::Enroll(self.host_of(host))),
         }
     }
 

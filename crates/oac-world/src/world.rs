@@ -114,20 +114,7 @@ impl World {
             .collect();
         let nodes = hosts.iter().map(|host| {
             let max_active = 1 + random.below(3) as u32;
-            let row = NodeRow {
-                id: host.id,
-                managing: false,
-                pin: None,
-                max_active,
-                highest: max_active,
-                cordoned: false,
-                drain: None,
-                connection: None,
-                last_seen: 0,
-                statuses: BTreeMap::new(),
-                retired: false,
-            };
-            (host.id, row)
+            (host.id, NodeRow::enrolled(host.id, Generation::FIRST, max_active))
         });
         let db = Database {
             // It may be set back as well.

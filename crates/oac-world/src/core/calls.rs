@@ -321,7 +321,7 @@ impl World {
         let Some(on) = live else { return };
         let generation = match self.db.nodes[&node].managing {
             true => self.db.nodes[&node].pin.unwrap_or(Generation::FIRST),
-            false => Generation::FIRST,
+            false => self.db.nodes[&node].enrolled,
         };
         for _ in 0..calls {
             let marker = self.number();

@@ -429,6 +429,7 @@ impl World {
             self.db.set_target(next);
         }
         for node in self.db.nodes.values_mut() {
+            self.history.removed.insert(node.id);
             node.retired = true;
             node.connection = None;
             node.statuses.clear();

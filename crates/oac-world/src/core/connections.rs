@@ -89,7 +89,8 @@ impl World {
                 return DialAnswer::Failed;
             }
         }
-        self.demand(!retired, Invariant::P26, || {
+        let removed = self.history.removed.contains(&node);
+        self.demand(!removed, Invariant::P26, || {
             "a removed node is upgraded".to_owned()
         });
         let link = self.network.open(Link {

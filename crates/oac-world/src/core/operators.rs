@@ -8,7 +8,14 @@ use oac_lifecycle::{
 };
 use oac_model::{NodeId, ProviderKind};
 
-use crate::{agenda::Millis, database::DrainRow, defect::Defect, ids, invariant::Invariant, world::World};
+use crate::{
+    agenda::Millis,
+    database::{DrainRow, NodeRow},
+    defect::Defect,
+    ids,
+    invariant::Invariant,
+    world::{Happening, World},
+};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +34,10 @@ pub(crate) enum Ask {
     CancelReset,
     NewTarget,
     Retire(NodeId),
+    /// After a reset: a backend is selected again.
+    Select,
+    /// A host that was given back is added as a new node.
+    Enroll(usize),
 }
 
 impl World {
@@ -37,6 +48,7 @@ impl World {
             Ask::CancelReset => self.cancel_reset(),
             // A drain can be canceled during a reset; it is over with it anyway.
             Ask::CancelDrain(node) => self.cancel_drain(node),
+            Ask::Select => self.select(),
             _ if !managed => false,
             Ask::Cordon(node, cordoned) => self.set_cordoned(node, cordoned),
             Ask::Limit(node, active) => self.set_limit(node, active),
@@ -48,6 +60,7 @@ impl World {
             } => self.start_drain(node, lasts, then, release),
             Ask::NewTarget => self.new_target(),
             Ask::Retire(node) => self.retire(node),
+            Ask::Enroll(host) => self.enroll(host),
         };
         if done {
             self.say(|| format!("an operator changes: {ask:?}"));
@@ -145,6 +158,37 @@ impl World {
         next.is_some()
     }
 
+    fn select(&mut self) -> bool {
+        let next = self.db.target.next().filter(|_| !self.db.selected);
+        if let Some(next) = next {
+            self.db.selected = true;
+            self.db.set_target(next);
+            self.reach("a backend was selected after a reset");
+        }
+        next.is_some()
+    }
+
+    fn enroll(&mut self, host: usize) -> bool {
+        // Until then its uninstaller waits.
+        let quiet = self.network.dials.values().all(|dial| dial.host != host)
+            && self.hosts[host].engine.calls.is_empty();
+        if !self.hosts[host].over || !quiet {
+            return false;
+        }
+        let id = match self.has(Defect::RemovalUndone) {
+            true => self.hosts[host].id,
+            false => ids::node(self.db.nodes.len() as u64),
+        };
+        let max_active = 1 + self.random.below(3) as u32;
+        let row = NodeRow::enrolled(id, self.db.target, max_active);
+        self.db.nodes.insert(id, row);
+        self.hosts[host].enroll(id, self.db.target);
+        self.history.unauthorized.remove(&host);
+        self.after(0, 5_000, Happening::NodeStarts(host));
+        self.reach("a host that was given back was enrolled again");
+        true
+    }
+
     fn retire(&mut self, id: NodeId) -> bool {
         let here = || self.db.unreleased().filter(|row| row.node == id);
         let cleaned =
@@ -162,6 +206,7 @@ impl World {
             return false;
         };
         node.retired = true;
+        self.history.removed.insert(id);
         self.say(|| format!("node {} is REMOVED", ids::number(id.as_uuid())));
         let of = |host: &&crate::host::Host| host.id == id;
         let mut there = self

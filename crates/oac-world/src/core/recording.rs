@@ -80,7 +80,8 @@ impl World {
                 true => GenerationState::Ready,
                 false => GenerationState::Failed,
             };
-            self.set_status(&mut row, Generation::FIRST, state, connection, epoch);
+            let enrolled = row.enrolled;
+            self.set_status(&mut row, enrolled, state, connection, epoch);
         }
         let named = |g: &Generation| health.generations.iter().flatten().any(|s| s.generation == *g);
         if self.has(Defect::OmissionForgets) && row.managing {

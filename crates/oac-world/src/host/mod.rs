@@ -141,6 +141,20 @@ impl Host {
         }
     }
 
+    /// It was given back, and is a node anew: with another identity and nothing of the one before.
+    pub(crate) fn enroll(&mut self, id: NodeId, generation: Generation) {
+        self.id = id;
+        self.identity.node_id = id;
+        self.identity.deployment_generation = generation;
+        self.identity.specification_digest = digest(generation);
+        self.generations = BTreeMap::from([(generation, Kept::Published)]);
+        self.stored_epoch = 0;
+        self.receipts.clear();
+        self.engine.containers.clear();
+        self.engine.volumes.clear();
+        self.over = false;
+    }
+
     pub(crate) fn process(&mut self, run: u64) -> Option<&mut Process> {
         self.process.as_mut().filter(|_| self.run == run)
     }
