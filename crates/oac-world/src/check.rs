@@ -266,6 +266,10 @@ impl World {
                 )
             });
         }
+        let waited = event == Event::GivenUp(Cause::NeverLinked);
+        self.demand(!(waited && before.initialized), Invariant::C37, || {
+            format!("allocation {} is given up, and linked", ids::number(id.as_uuid()))
+        });
         if event == Event::LossConfirmed {
             self.check_loss(&row);
         }

@@ -324,13 +324,15 @@ impl Database {
         id
     }
 
-    /// One event of an allocation: `allocations/record.rs` of Core, in memory.
+    /// One event of an allocation: `allocations/record.rs` of Core, in memory. `overtaken` is a planted defect: what was
+    /// stored since the plan was made takes no reason away.
     pub(crate) fn apply(
         &mut self,
         id: AllocationId,
         event: Event,
         detail: &Detail,
         next_operation: &mut u64,
+        overtaken: bool,
     ) -> Result<State, NotApplied> {
         let row = self.allocations.get(&id).ok_or(NotApplied::Missing)?;
         if event == Event::LossConfirmed {
@@ -343,6 +345,13 @@ impl Database {
         let before = row.lifecycle();
         let refused = Err(NotApplied::Refused(Refused { state: before, event }));
         if event == Event::CreateIntended && row.cause.is_some() {
+            return refused;
+        }
+        if let Event::GivenUp(cause) = event
+            && cause.is_overtaken_by_a_link()
+            && row.initialized
+            && !overtaken
+        {
             return refused;
         }
         let Ok(after) = before.apply(event) else {

@@ -111,6 +111,8 @@ defects! {
     PlaceWithoutRecheck => [C10],
     /// Core places for a Session that has a sandbox.
     PlaceTwice => [C12],
+    /// Core gives up for want of a link that was stored meanwhile.
+    GiveUpOvertaken => [C37],
     /// Core places on whatever node has room.
     CordonIgnored => [C24],
     /// A removal does not look at what its node holds.

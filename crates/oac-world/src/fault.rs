@@ -149,6 +149,11 @@ pub enum Fault {
     ContainerEnds {
         host: u64,
     },
+    /// What runs in the host's sandboxes does not reach Core, perhaps for as long as Core waits for its first link.
+    RuntimesCut {
+        host: u64,
+        millis: Millis,
+    },
     /// Somebody removes whatever there is of a sandbox, its volumes too.
     SandboxRemoved {
         host: u64,
@@ -381,7 +386,11 @@ fn subtler(random: &mut Random) -> Fault {
         0 => random.below(12_000),
         _ => random.below(60_000),
     };
-    match random.below(13) {
+    match random.below(14) {
+        13 => Fault::RuntimesCut {
+            host,
+            millis: 300_000 + 10 * millis,
+        },
         0..=2 => Fault::InCall {
             core,
             loss: match random.below(3) {

@@ -63,6 +63,7 @@ invariants! {
     C24 = "INV-C24": "a cordoned or draining node receives no new placement",
     C27 = "INV-C27": "no mutation is sent with under 5 s of lease left",
     C29 = "INV-C29": "a node that holds anything is not removed",
+    C37 = "INV-C37": "elapsed time ends no sandbox that ever linked",
     Asked = "core.md sections 14, 15": "a drain or reset ends what it was asked to, from its deadline on, until it is canceled",
     OneSandbox = "model S1, S2": "an allocation has at most one sandbox, made once",
     Honest = "honest ends": "two honest ends never find an invalid frame or a violation in each other",

@@ -168,6 +168,11 @@ impl World {
                 let removes = matches!(fault, Fault::ContainerRemoved { .. });
                 self.container_struck(host, removes);
             }
+            // It lasts into the calm, where Core's patience ends; it ends by itself.
+            Fault::RuntimesCut { host, millis } => {
+                let host = self.host_of(host);
+                self.hosts[host].runtimes_cut_until = now + millis;
+            }
             Fault::SandboxRemoved { host } => {
                 let host = self.host_of(host);
                 self.sandbox_removed(host);

@@ -30,6 +30,7 @@ const REACH: &[&str] = &[
     "a drain was canceled",
     "a drain was completed",
     "a drain's deadline passed",
+    "a first link overtook the give-up for want of it",
     "a generation was collected",
     "a host that was given back was enrolled again",
     "a kill of unknown outcome",
@@ -107,7 +108,7 @@ fn replay(seed: u64) {
     run(std::iter::once(seed), false);
 }
 
-// Marked is what the product's machines and planners decide. P15, P17, P26, C1, C2, C8, C12, C27, N20 and V6 are checked
+// Marked is what the product's machines and planners decide. P15, P17, P26, C1, C2, C8, C12, C27, C37, N20 and V6 are checked
 // too, but there the decision is that of the world's own rows and shells, which proves nothing of the product's.
 //
 // Cores and the network between them and nodes:

@@ -1,7 +1,7 @@
 //! The steps a plan names, each between its transactions, with Core able to end before and after every one
 //! (`oac-core`'s `allocations/steps.rs`).
 
-use oac_lifecycle::allocation::{Action, Event, Sighting, State};
+use oac_lifecycle::allocation::{Action, Cause, Event, Sighting, State};
 use oac_model::{ConnectionId, NetworkAccess, NodeId, OwnerEpoch, RequestId, Secret};
 use oac_peer::{FailureCode, Outcome, core::CallOutcome};
 use oac_wire::{
@@ -20,6 +20,7 @@ use crate::{
     agenda::Millis,
     database::{AllocationRow, Detail, diagnostic},
     defect::Defect,
+    host::engine::Status,
     world::World,
 };
 
@@ -84,6 +85,9 @@ impl World {
             Action::GiveUp(cause) => {
                 let online = self.connected(core, row.node).is_some();
                 self.history.gives_up(row.id, online);
+                if cause == Cause::NeverLinked {
+                    self.may_link_now(row);
+                }
                 self.store(core, row, Event::GivenUp(cause), Detail::default(), Done::Stored);
             }
             Action::Look => self.look(core, row, state),
@@ -111,6 +115,18 @@ impl World {
                 };
                 self.write(core, row, event, detail);
             }
+        }
+    }
+
+    /// The runtime that is given up may come at this very moment.
+    fn may_link_now(&mut self, row: &AllocationRow) {
+        let host = self.hosts.iter().find(|host| host.id == row.node);
+        let container = host.and_then(|host| host.engine.containers.get(&row.id)).copied();
+        let runs = container.filter(|container| container.status == Status::Running);
+        if let Some(container) = runs
+            && self.random.one_in(2)
+        {
+            self.runtime_links(row.id, container.link_generation);
         }
     }
 

@@ -431,7 +431,8 @@ impl World {
     fn apply_event(&mut self, id: AllocationId, event: Event, detail: &Detail) -> bool {
         let before = self.db.allocations.get(&id).cloned();
         let mut next = self.number();
-        let applied = self.db.apply(id, event, detail, &mut next);
+        let overtaken = self.has(Defect::GiveUpOvertaken);
+        let applied = self.db.apply(id, event, detail, &mut next, overtaken);
         match applied {
             Ok(state) => {
                 if let Some(before) = before {
@@ -441,6 +442,9 @@ impl World {
                 true
             }
             Err(NotApplied::Refused(refused)) => {
+                if event == Event::GivenUp(oac_lifecycle::allocation::Cause::NeverLinked) {
+                    self.reach("a first link overtook the give-up for want of it");
+                }
                 self.say(|| format!("allocation {}: {refused}", ids::number(id.as_uuid())));
                 false
             }

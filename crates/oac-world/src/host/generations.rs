@@ -245,6 +245,9 @@ impl World {
         if container.status != super::engine::Status::Running {
             return;
         }
+        if self.now < here.runtimes_cut_until {
+            return self.after(4_000, 6_000, Happening::RuntimeDials(host, boot, allocation));
+        }
         self.runtime_links(allocation, container.link_generation);
         if !self.calm
             || self

@@ -55,6 +55,8 @@ pub(crate) struct Host {
     pub(crate) path_slow_until: Millis,
     pub(crate) refused_until: Millis,
     pub(crate) disk_full_until: Millis,
+    /// What runs in its sandboxes does not reach Core.
+    pub(crate) runtimes_cut_until: Millis,
     /// How far its wall clock is ahead; it jumps.
     pub(crate) clock: i64,
     pub(crate) duplicates: u32,
@@ -133,6 +135,7 @@ impl Host {
             path_slow_until: 0,
             refused_until: 0,
             disk_full_until: 0,
+            runtimes_cut_until: 0,
             clock: 0,
             duplicates: 0,
             proxy_401: 0,
