@@ -307,13 +307,13 @@ async fn harms_itself_alone(core: TestCore) {
 }
 
 // inv: INV-S4, INV-S11
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandbox_that_lies_stalls_or_floods_harms_its_own_session_alone() {
     harms_itself_alone(TestCore::start().await).await;
 }
 
 // inv: INV-S4, INV-S11
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pg_a_sandbox_that_lies_stalls_or_floods_harms_its_own_session_alone() {
     harms_itself_alone(TestCore::start_postgres().await).await;
 }
