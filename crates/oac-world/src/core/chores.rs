@@ -75,13 +75,7 @@ impl World {
         if !self.cores[core].is(run) || self.chores(core, epoch).is_none() {
             return;
         }
-        if self.ownership(core) != Some(epoch) {
-            if let Some(life) = self.cores[core].life.as_mut() {
-                life.chores = None;
-            }
-            return;
-        }
-        if self.cores[core].cut_until > self.now {
+        if self.ownership(core) != Some(epoch) || self.cores[core].cut_until > self.now {
             return self.after(PASS, PASS, Happening::ChoreDue(core, run, epoch, chore));
         }
         let steps = match chore {

@@ -197,8 +197,11 @@ impl World {
                     if goes_on {
                         self.hang_up(core);
                     }
-                    self.worker_begins(core, epoch);
                     self.chores_begin(core, epoch);
+                }
+                // Its last pass may have come between the end of the lease and the news of its renewal.
+                if gained || self.worker(core).is_none() {
+                    self.worker_begins(core, epoch);
                 }
             }
             // Renewed by nobody: another one owns.
