@@ -28,6 +28,11 @@ pub const RESTORE_ATTEMPTS: u32 = 3;
 pub const RESTORE_RETRY: Millis = 2_000;
 /// A sandbox that was woken and has not linked within this is looked at again.
 pub const WAKE_LINK: Millis = 30_000;
+/// What is under way with a sandbox that can be suspended is looked at again after this, ...
+pub const LOOK_WAITING: Millis = 2_000;
+/// ... and one that rests after this, unless somebody says that something changed: a drain or a shorter idle time says so to
+/// nobody, and there may be 100,000 of them.
+pub const LOOK_RESTING: Millis = 30_000;
 /// A mutation that could not be sent is tried again after this.
 pub const UNSENT_RETRY: Millis = 1_000;
 /// After so many sandboxes in a row that never came to be, the Session fails.

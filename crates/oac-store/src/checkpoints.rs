@@ -20,7 +20,8 @@ stored! {
         execution_class: Digest,
         digest: Digest,
         size_bytes: u64,
-        /// Opaque, at most 64 KiB; returned byte for byte.
+        /// Opaque, at most 64 KiB; returned byte for byte. Empty once the checkpoint is deleted and every compute restored
+        /// from it has ended.
         data: Vec<u8>,
         retention_deadline: Time,
         consumed_at: Option<Time>,
@@ -36,14 +37,27 @@ impl Read {
 }
 
 impl Read {
-    /// Every checkpoint of an allocation, deleted or not.
-    pub async fn checkpoints(&self, id: AllocationId) -> Result<Vec<CheckpointRow>, StoreError> {
-        self.many("WHERE allocation_id = $1", params![id]).await
+    /// Those that can still matter to what is done next, however many there were: the one that is not deleted, and those
+    /// that a compute not ended was restored from and is named with.
+    pub async fn checkpoints_in_play(&self, id: AllocationId) -> Result<Vec<CheckpointRow>, StoreError> {
+        self.many(
+            "WHERE operation_id IN (SELECT operation_id FROM retained_checkpoints \
+             WHERE allocation_id = $1 AND deleted_at IS NULL UNION \
+             SELECT restored_from FROM computes \
+             WHERE allocation_id = $1 AND ended_at IS NULL AND restored_from IS NOT NULL)",
+            params![id],
+        )
+        .await
+    }
+
+    /// Deleted or not.
+    pub async fn checkpoint(&self, id: OperationId) -> Result<Option<CheckpointRow>, StoreError> {
+        self.one("WHERE operation_id = $1", params![id]).await
     }
 
     /// Whether the checkpoint was marked consumed, deleted since or not.
     pub async fn is_checkpoint_consumed(&self, id: OperationId) -> Result<bool, StoreError> {
-        let checkpoint: Option<CheckpointRow> = self.one("WHERE operation_id = $1", params![id]).await?;
+        let checkpoint = self.checkpoint(id).await?;
         Ok(checkpoint.is_some_and(|checkpoint| checkpoint.consumed_at.is_some()))
     }
 }
@@ -65,7 +79,7 @@ impl Tx {
         Ok(changed == 1)
     }
 
-    /// Marks a checkpoint deleted; false when it was.
+    /// Marks a checkpoint deleted; false when it was. Its bytes stay while a compute is named with them.
     pub async fn delete_checkpoint(&self, id: OperationId) -> Result<bool, StoreError> {
         let changed = self
             .execute(
@@ -73,6 +87,13 @@ impl Tx {
                 params![self.now(), id],
             )
             .await?;
+        self.execute(
+            "UPDATE retained_checkpoints SET data = $1 WHERE operation_id = $2 AND deleted_at IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM computes WHERE computes.allocation_id = retained_checkpoints.allocation_id \
+             AND computes.restored_from = retained_checkpoints.operation_id AND computes.ended_at IS NULL)",
+            params![Vec::<u8>::new(), id],
+        )
+        .await?;
         Ok(changed == 1)
     }
 }

@@ -34,6 +34,19 @@ impl Read {
         .await
     }
 
+    /// Those that can still matter to what is done next, oldest first, however many there were: those not ended, the newest,
+    /// and the targets of the checkpoint that is not deleted.
+    pub async fn computes_in_play(&self, allocation_id: AllocationId) -> Result<Vec<ComputeRow>, StoreError> {
+        self.many(
+            "WHERE allocation_id = $1 AND (ended_at IS NULL \
+             OR generation = (SELECT MAX(newest.generation) FROM computes newest WHERE newest.allocation_id = $1) \
+             OR restored_from IN (SELECT kept.operation_id FROM retained_checkpoints kept \
+             WHERE kept.allocation_id = $1 AND kept.deleted_at IS NULL)) ORDER BY generation",
+            params![allocation_id],
+        )
+        .await
+    }
+
     /// Computes without `ended_at` that name the node (INV-C29).
     pub async fn open_computes_of_node(&self, node_id: NodeId) -> Result<Vec<ComputeRow>, StoreError> {
         self.many("WHERE node_id = $1 AND ended_at IS NULL", params![node_id])
@@ -60,7 +73,8 @@ impl Tx {
         .map(drop)
     }
 
-    /// Marks a compute ended; false when it was.
+    /// Marks a compute ended; false when it was. A deleted checkpoint that only it still had to be named with loses its
+    /// bytes.
     pub async fn end_compute(
         &self,
         allocation_id: AllocationId,
@@ -72,6 +86,15 @@ impl Tx {
                 params![self.now(), allocation_id, generation],
             )
             .await?;
+        self.execute(
+            "UPDATE retained_checkpoints SET data = $1 WHERE operation_id = \
+             (SELECT restored_from FROM computes WHERE allocation_id = $2 AND generation = $3) \
+             AND deleted_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM computes other \
+             WHERE other.allocation_id = $2 AND other.restored_from = retained_checkpoints.operation_id \
+             AND other.ended_at IS NULL)",
+            params![Vec::<u8>::new(), allocation_id, generation],
+        )
+        .await?;
         Ok(changed == 1)
     }
 

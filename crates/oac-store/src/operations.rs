@@ -63,6 +63,42 @@ impl Read {
         .await
     }
 
+    /// Those that can still matter to what is done next, oldest first, however many there were: what is open or unconfirmed,
+    /// the latest of each kind, and the latest settled `kill_compute` with each of these arguments.
+    pub async fn operations_in_play(
+        &self,
+        id: AllocationId,
+        kills: &[serde_json::Value],
+    ) -> Result<Vec<OperationRow>, StoreError> {
+        let latest = |which: String| {
+            format!(
+                "SELECT id FROM (SELECT id FROM operations WHERE allocation_id = $1 AND {which} \
+                 ORDER BY created_at DESC, sent_at DESC, id DESC LIMIT 1) AS latest"
+            )
+        };
+        let mut params: Vec<Value> = params![id];
+        let mut parts = vec![
+            "SELECT id FROM operations WHERE allocation_id = $1 \
+             AND state IN ('intent', 'sent', 'unconfirmed')"
+                .to_owned(),
+        ];
+        for kind in OperationKind::ALL {
+            parts.push(latest(format!("kind = '{}'", kind.as_str())));
+        }
+        for argument in kills {
+            params.extend(params![argument.clone()]);
+            let place = params.len();
+            parts.push(latest(format!(
+                "kind = 'kill_compute' AND state = 'settled' AND argument = ${place}"
+            )));
+        }
+        let rest = format!(
+            "WHERE id IN ({}) ORDER BY created_at, sent_at, id",
+            parts.join(" UNION ")
+        );
+        self.many(&rest, params).await
+    }
+
     /// A page of operations in `state` (intent, sent or unconfirmed), by ascending id after `after`.
     pub async fn operations_in_state(
         &self,

@@ -15,6 +15,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use oac_lifecycle::{
     Millis,
     allocation::{Action, Diagnostic, Next, Noted, Presence, Snapshot, State, plan},
+    limits as lifecycle,
     suspension::{self, Answer},
 };
 use oac_model::{AllocationId, AllocationState, ComputePhase, ConnectionId, NodeId, SessionId};
@@ -421,6 +422,8 @@ impl Worker {
         tracked
             .watch
             .tick(&state, &snapshot.base, &snapshot.connected, now);
+        // Busy now, it is idle for long enough no earlier than the idle time from now; and whoever ends a Turn says so.
+        let resting = suspension::rests_for(&snapshot).min(around.idle_wanted.max(lifecycle::LOOK_WAITING));
         match suspension::plan(&snapshot, &tracked.watch, now) {
             suspension::Next::Act(_) if !may_mutate => tracked.due = now + limits::BUSY_MILLIS,
             suspension::Next::Act(action) => {
@@ -456,8 +459,7 @@ impl Worker {
                         });
                     }
                     away => {
-                        // An input to a Session that is asleep is found by looking.
-                        let again = now + limits::DEMAND_MILLIS;
+                        let again = now + resting;
                         tracked.due = until
                             .into_iter()
                             .chain(away)

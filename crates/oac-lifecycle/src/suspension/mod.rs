@@ -26,6 +26,6 @@ mod watch;
 pub use admission::{Busy, Stillness, is_given_up, may_suspend};
 pub use answer::{Answer, Observation};
 pub use event::{Event, Refused};
-pub use plan::{Action, Demand, Next, Snapshot, plan};
+pub use plan::{Action, Demand, Next, Snapshot, plan, rests_for};
 pub use state::{Checkpoint, Compute, Held, Open, Progress, Request};
 pub use watch::Watch;

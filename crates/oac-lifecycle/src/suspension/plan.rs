@@ -169,6 +169,23 @@ pub fn plan(s: &Snapshot<'_>, watch: &Watch, now: Millis) -> Next {
     }
 }
 
+/// How long a planner that waits need not look again, unless it is told or a connection or link changes: what it waits for
+/// by the clock is in its answer. Running and idle, or suspended and not wanted, nothing happens to it that nobody tells.
+pub fn rests_for(s: &Snapshot<'_>) -> Millis {
+    let phase = s.held.phase();
+    let owed = s.held.former().next().is_some() || s.held.has_open() || !s.held.unobserved.is_empty();
+    let rests = match phase {
+        Some(ComputePhase::Running) => s.held.checkpoint.is_none() && !s.held.computes.is_empty(),
+        Some(ComputePhase::Suspended) => s.demand == Demand::None,
+        _ => false,
+    };
+    if rests && !owed {
+        limits::LOOK_RESTING
+    } else {
+        limits::LOOK_WAITING
+    }
+}
+
 struct Planner<'a> {
     s: &'a Snapshot<'a>,
     watch: &'a Watch,

@@ -6,7 +6,9 @@ use oac_lifecycle::{
     Millis,
     allocation::{self, Cause, Diagnostic, Presence},
     limits,
-    suspension::{Action, Answer, Demand, Event, Held, Next, Observation, Request, Snapshot, Watch, plan},
+    suspension::{
+        Action, Answer, Demand, Event, Held, Next, Observation, Request, Snapshot, Watch, plan, rests_for,
+    },
 };
 use oac_model::{ComputePhase as P, ConnectionId, NodeId, OperationId};
 
@@ -42,14 +44,14 @@ impl Core {
         }
     }
 
-    fn next(&mut self) -> Next {
-        let snapshot = Snapshot {
-            held: &self.held,
+    fn snapshot<'a>(&self, held: &'a Held) -> Snapshot<'a> {
+        Snapshot {
+            held,
             base: allocation::Snapshot {
-                state: self.held.state,
+                state: held.state,
                 given_up: None,
                 in_flight: false,
-                node: match self.connected.get(&self.held.node) {
+                node: match self.connected.get(&held.node) {
                     Some(id) => Presence::Online {
                         connection: *id,
                         ready: true,
@@ -65,9 +67,14 @@ impl Core {
             phase_for: self.phase_for,
             retention_in: self.retention_in,
             shown: None,
-        };
+        }
+    }
+
+    fn next(&mut self) -> Next {
+        let held = self.held.clone();
+        let snapshot = self.snapshot(&held);
         self.watch
-            .tick(&self.held, &snapshot.base, &snapshot.connected, self.now);
+            .tick(&held, &snapshot.base, &snapshot.connected, self.now);
         plan(&snapshot, &self.watch, self.now)
     }
 
@@ -400,4 +407,32 @@ fn a_node_that_does_not_take_a_checkpoint_is_passed_over_with_backoff_while_othe
         core.watch.passed_over(core.now).is_empty(),
         "that attempt is over"
     );
+}
+
+#[test]
+fn only_a_sandbox_of_which_nothing_is_owed_and_nothing_wanted_rests_long() {
+    let rests = |held: &Held, demand| {
+        let mut core = Core::of(held.clone());
+        core.demand = demand;
+        rests_for(&core.snapshot(held)) == limits::LOOK_RESTING
+    };
+    let running = waking_alone().apply(Event::Linked).unwrap();
+    assert!(rests(&running, Demand::None));
+    assert!(rests(&held(P::Suspended), Demand::None));
+    assert!(!rests(&held(P::Suspended), Demand::Waits), "it is wanted");
+    for phase in [P::Quiescing, P::Suspending, P::Restoring, P::Waking] {
+        assert!(!rests(&held(phase), Demand::None), "{phase:?}");
+    }
+    assert!(!rests(&cleanup(&running), Demand::None));
+    let mut restored = held(P::Waking).apply(Event::Linked).unwrap();
+    assert!(!rests(&restored, Demand::None), "its checkpoint is left");
+    restored.checkpoint = None;
+    assert!(
+        !rests(&restored, Demand::None),
+        "its source is left, perhaps at a node that is away"
+    );
+    restored.computes[0].ended = true;
+    assert!(rests(&restored, Demand::None));
+    restored.unobserved.insert(node(1));
+    assert!(!rests(&restored, Demand::None), "something is unknown");
 }

@@ -5,6 +5,7 @@ mod allocations;
 mod faults;
 mod file_operations;
 mod generations;
+mod in_play;
 mod keys;
 mod nodes;
 mod operations;
@@ -52,6 +53,9 @@ suite! {
         selections_get_numbers_that_never_repeat,
         a_placement_without_its_generations_row_is_refused,
         a_generation_is_kept_while_anything_unreleased_names_it;
+    in_play:
+        what_is_read_of_an_allocation_does_not_grow_with_what_it_went_through,
+        a_deleted_checkpoint_loses_its_bytes_once_no_compute_is_named_with_them;
     keys:
         a_key_opens_until_it_is_revoked_or_its_project_is_deleted;
     tokens:

@@ -54,7 +54,7 @@ pub(crate) async fn a_schema_from_a_newer_version_is_refused(world: World) {
         .await;
     let error = world.open(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Newer { found: 999, known: 4 }),
+        matches!(error, OpenError::Newer { found: 999, known: 5 }),
         "{error}"
     );
 }

@@ -18,6 +18,8 @@ use crate::Core;
 pub(in crate::allocations) struct Around {
     pub(in crate::allocations) demand: Demand,
     pub(in crate::allocations) quiet_in: Option<Millis>,
+    /// How long it is to be idle before it is suspended.
+    pub(in crate::allocations) idle_wanted: Millis,
     pub(in crate::allocations) phase_for: Millis,
     pub(in crate::allocations) retention_in: Option<Millis>,
 }
@@ -33,6 +35,7 @@ pub(in crate::allocations) async fn look_around(
     let mut around = Around {
         demand: Demand::None,
         quiet_in: None,
+        idle_wanted: Millis::MAX,
         phase_for: now.millis() - row.compute_phase_changed_at.millis(),
         retention_in: held
             .unconsumed()
@@ -57,6 +60,7 @@ pub(in crate::allocations) async fn look_around(
         Some(ComputePhase::Running) => {
             let early = wanted_away(core, &read, rows, &session).await?;
             let still = stillness(&read, row, &session, rows.bound().is_some(), now, early).await?;
+            around.idle_wanted = still.idle_wanted;
             around.quiet_in = match may_suspend(&still) {
                 Ok(()) => Some(0),
                 Err(Busy::ActiveLately) => Some(still.idle_wanted - still.idle_for),

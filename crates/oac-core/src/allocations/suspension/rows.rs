@@ -15,23 +15,27 @@ use oac_wire::shapes::{self, Opaque, Retained};
 
 use crate::allocations::record::{cause_from, state_of};
 
-/// One allocation with everything that belongs to it.
+/// One allocation with what of it can still matter: not with all that it went through, which grows as long as it lives.
 #[derive(Debug, Clone)]
 pub(in crate::allocations) struct Rows {
     pub(in crate::allocations) row: AllocationRow,
-    /// Oldest first.
+    /// Oldest first: those not ended, the newest, and targets of the bound checkpoint.
     pub(super) computes: Vec<ComputeRow>,
-    /// All there ever were, oldest suspend last.
+    /// The bound one, and what computes not ended were restored from.
     pub(super) checkpoints: Vec<CheckpointRow>,
-    /// Oldest first.
+    /// Oldest first: what is open or unconfirmed, the latest of each kind, and the kills of computes not ended.
     pub(super) operations: Vec<OperationRow>,
     leave: bool,
 }
 
 impl Rows {
     pub(in crate::allocations) async fn of(read: &Read, row: AllocationRow) -> Result<Self, StoreError> {
-        let mut computes = read.computes(row.id).await?;
-        computes.reverse();
+        let computes = read.computes_in_play(row.id).await?;
+        let kills: Vec<_> = computes
+            .iter()
+            .filter(|compute| compute.ended_at.is_none())
+            .map(|compute| about(compute.generation))
+            .collect();
         let node = match row.node_id {
             Some(id) => read.node(id).await?,
             None => None,
@@ -44,8 +48,8 @@ impl Rows {
         });
         Ok(Self {
             computes,
-            checkpoints: read.checkpoints(row.id).await?,
-            operations: read.operations(row.id).await?,
+            checkpoints: read.checkpoints_in_play(row.id).await?,
+            operations: read.operations_in_play(row.id, &kills).await?,
             leave,
             row,
         })
@@ -168,6 +172,11 @@ pub(super) fn retained(row: &CheckpointRow) -> Option<Retained> {
         size_bytes: i64::try_from(row.size_bytes).ok()?,
         data: Opaque(serde_json::value::RawValue::from_string(text).ok()?),
     })
+}
+
+/// What is stored of an argument that names a compute.
+pub(super) fn about(generation: i64) -> serde_json::Value {
+    serde_json::json!({ "generation": generation })
 }
 
 /// The argument of a kill_compute names its compute.

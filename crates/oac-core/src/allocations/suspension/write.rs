@@ -13,7 +13,11 @@ use oac_store::{
 };
 use serde_json::json;
 
-use super::{restore, rows::Rows, rows::kind_of, suspend};
+use super::{
+    restore,
+    rows::{Rows, about, kind_of},
+    suspend,
+};
 use crate::{
     Core,
     allocations::{
@@ -258,7 +262,7 @@ async fn write_operation(
         allocation_id: row.id,
         node_id: Some(node),
         kind,
-        argument: generation.map(|generation| json!({ "generation": generation })),
+        argument: generation.map(about),
     };
     let open = open_of(&rows.operations).map(|op| op.id);
     let settled = json!({ "answer": format!("{event:?}") });
