@@ -350,7 +350,8 @@ impl Story {
         }
         self.installation.stop_core().await;
         self.engine.clear(self.id).await.unwrap();
-        assert!(self.engine.leftovers(self.id).await.unwrap().is_empty());
+        let left = self.engine.leftovers(self.id).await.unwrap();
+        assert!(left.containers.is_empty() && left.volumes.is_empty(), "{left:?}");
     }
 
     pub fn folder(&self) -> &std::path::Path {
