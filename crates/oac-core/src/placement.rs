@@ -168,8 +168,7 @@ async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> 
             };
             return Err(PlaceError::Refused(refused));
         };
-        let ownership = core.owner.ownership().ok_or(PlaceError::Standby)?;
-        let tx = core.store.begin(&ownership).await?;
+        let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
         match check(core, &tx, &demand, node_id, pin).await? {
             Checked::Fits { ticket, slots } => {
                 let new = NewPlacement {

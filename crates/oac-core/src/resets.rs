@@ -99,7 +99,7 @@ async fn left(read: &Read) -> Result<Left, StoreError> {
 fn archives(state: State, session: &ResetSession) -> bool {
     state.archives(Session {
         works: session.works,
-        placed: session.placed,
+        has_compute: session.has_compute,
     })
 }
 
@@ -169,12 +169,12 @@ async fn complete(core: &Core, ownership: &Ownership) -> Result<(), StoreError> 
 async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreError> {
     let read = core.store.single();
     let mut after = None;
-    loop {
-        let page = read.reset_sessions(after, PAGE).await?;
+    // Each page as the reset stands then: it may have been forced or canceled.
+    while let Some(clear) = read.deployment().await?.reset_clear {
+        let page = read.reset_sessions(clear, after, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.id);
-        let state = state_of(&read.deployment().await?);
-        for session in page.iter().filter(|session| archives(state, session)) {
+        for session in &page {
             match archive(core, ownership, session.id).await {
                 Ok(()) => {}
                 Err(error @ StoreError::NotOwner { .. }) => return Err(error),
@@ -185,6 +185,7 @@ async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreErro
             }
         }
     }
+    Ok(())
 }
 
 /// Archives one Session, if the reset still stands and still wants it.

@@ -59,13 +59,21 @@ impl Pokes {
 impl Core {
     /// A transaction of this owner; 503 `core_standby` when it is none any more.
     pub async fn begin(&self) -> Result<oac_store::Tx, ApiError> {
-        let ownership = self.owner.ownership().ok_or_else(ApiError::standby)?;
+        self.begin_owned().await?.ok_or_else(ApiError::standby)
+    }
+
+    /// A transaction of this owner, under the next epoch when a reset has just begun that; `None` when it is none any
+    /// more.
+    pub(crate) async fn begin_owned(&self) -> Result<Option<oac_store::Tx>, StoreError> {
+        let Some(ownership) = self.owner.ownership() else {
+            return Ok(None);
+        };
         match self.store.begin(&ownership).await {
-            Err(StoreError::NotOwner { .. }) => {
-                let now = self.owner.instead_of(&ownership).await;
-                Ok(self.store.begin(&now.ok_or_else(ApiError::standby)?).await?)
-            }
-            begun => Ok(begun?),
+            Err(StoreError::NotOwner { .. }) => match self.owner.instead_of(&ownership).await {
+                Some(now) => self.store.begin(&now).await.map(Some),
+                None => Ok(None),
+            },
+            begun => begun.map(Some),
         }
     }
 }

@@ -33,6 +33,18 @@ pub fn is_discardable(sandbox: Sandbox) -> bool {
     sandbox.state == AllocationState::Running && !sandbox.given_up && lost
 }
 
+/// What a discardable sandbox may be shown with: who looks for those that are, reads no others.
+pub fn diagnostics() -> impl Iterator<Item = Diagnostic> {
+    Diagnostic::ALL.iter().copied().filter(|diagnostic| {
+        is_discardable(Sandbox {
+            state: AllocationState::Running,
+            given_up: false,
+            diagnostic: Some(*diagnostic),
+            node_online: true,
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,8 +58,7 @@ mod tests {
             AllocationState::CleanupPending,
             AllocationState::Released,
         ];
-        let diagnostics = Diagnostic::ALL.iter().copied().map(Some).chain([None]);
-        for diagnostic in diagnostics {
+        for diagnostic in Diagnostic::ALL.iter().copied().map(Some).chain([None]) {
             for state in states {
                 for (given_up, node_online) in [(false, false), (false, true), (true, false), (true, true)] {
                     let sandbox = Sandbox {
@@ -62,6 +73,8 @@ mod tests {
                     };
                     let expected = state == AllocationState::Running && !given_up && lost;
                     assert_eq!(is_discardable(sandbox), expected, "{sandbox:?}");
+                    let is_read = diagnostic.is_some_and(|diagnostic| diagnostics().any(|d| d == diagnostic));
+                    assert!(is_read || !expected, "{sandbox:?}");
                 }
             }
         }

@@ -93,8 +93,8 @@ impl State {
     pub fn archives(self, session: Session) -> bool {
         match self {
             Self::None => false,
-            // During a reset nothing is placed: what waits without a place would wait for the deadline alone.
-            Self::Auto { .. } => !session.works || !session.placed,
+            // During a reset nothing is placed and nothing restored: what waits for that would wait for the deadline.
+            Self::Auto { .. } => !session.works || !session.has_compute,
             Self::Force => true,
         }
     }
@@ -105,8 +105,9 @@ impl State {
 pub struct Session {
     /// It has a running or waiting Turn, or a file is being written to it.
     pub works: bool,
-    /// It holds a place for a sandbox.
-    pub placed: bool,
+    /// It holds a place for a sandbox, and the sandbox is not suspended: it runs, or comes without being placed or
+    /// restored first.
+    pub has_compute: bool,
 }
 
 /// What a reset has not ended yet.
@@ -254,13 +255,13 @@ mod tests {
     fn an_automatic_reset_spares_what_works_where_it_can_a_forced_one_nothing_and_without_one_nothing_is_archived()
      {
         for state in STATES {
-            for (works, placed) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (works, has_compute) in [(false, false), (false, true), (true, false), (true, true)] {
                 let spared = match state {
                     State::None => true,
-                    State::Auto { .. } => works && placed,
+                    State::Auto { .. } => works && has_compute,
                     State::Force => false,
                 };
-                let session = Session { works, placed };
+                let session = Session { works, has_compute };
                 assert_eq!(state.archives(session), !spared, "{state:?} {session:?}");
             }
         }

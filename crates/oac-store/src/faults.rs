@@ -1,4 +1,5 @@
-//! For tests, behind the feature `faults`: a Core that dies at one of its commits, or waits there.
+//! For tests, behind the feature `faults`: a Core that dies at one of its commits, or waits there, and what it asks the
+//! database.
 //!
 //! A dead store commits nothing and reads nothing, as if its process were gone; the lease alone is still let go, so that a
 //! test need not wait for it to expire.
@@ -50,6 +51,7 @@ struct State {
     dies: Option<(u64, Side)>,
     dead: bool,
     hold: Option<(Side, Arc<Gate>)>,
+    counts: Vec<(&'static str, u64)>,
 }
 
 /// What a test does to a store.
@@ -76,6 +78,22 @@ impl Faults {
         let gate = Arc::new(Gate::default());
         self.0.lock().hold = Some((side, gate.clone()));
         Hold(gate)
+    }
+
+    /// Counts the statements that hold one of these texts, each text from 0.
+    pub fn count(&self, texts: &[&'static str]) {
+        self.0.lock().counts = texts.iter().map(|text| (*text, 0)).collect();
+    }
+
+    /// How many there were since, in the order of the texts.
+    pub fn counted(&self) -> Vec<u64> {
+        self.0.lock().counts.iter().map(|(_, count)| *count).collect()
+    }
+
+    pub(crate) fn asked(&self, sql: &str) {
+        for (text, count) in &mut self.0.lock().counts {
+            *count += u64::from(sql.contains(*text));
+        }
     }
 
     async fn wait(&self, side: Side) {

@@ -4,7 +4,7 @@ use oac_model::{AllocationState, NodeId, OwnerEpoch, SessionId};
 
 use crate::{
     AllocationDiagnostic, AllocationRow, LastTx, ResetClear, ResourceCounts, StoreError, Tx, limits,
-    row::{Row, params},
+    row::{Column, Row, params},
     tx::Read,
 };
 
@@ -25,8 +25,8 @@ pub struct ResetSession {
     pub id: SessionId,
     /// It has a running or waiting Turn, or a file is being written to it.
     pub works: bool,
-    /// It holds an unreleased placement.
-    pub placed: bool,
+    /// It holds an unreleased placement whose sandbox is not suspended.
+    pub has_compute: bool,
 }
 
 /// Unreleased allocations, or placements without one, that are alike.
@@ -63,12 +63,18 @@ const WORKS: &str = "(EXISTS (SELECT 1 FROM turns t WHERE t.session_id = s.id \
         AND t.state IN ('queued', 'waiting', 'running') AND t.state <> 'queued') \
      OR EXISTS (SELECT 1 FROM file_operations f WHERE f.session_id = s.id AND f.kind = 'write'))";
 
+/// Of the Session `s`: a sandbox that is there, or on its way to where it was placed.
+const HAS_COMPUTE: &str = "(EXISTS (SELECT 1 FROM placements p WHERE p.environment_id = s.environment_id \
+        AND p.released_at IS NULL) \
+     AND NOT EXISTS (SELECT 1 FROM allocations a WHERE a.environment_id = s.environment_id \
+        AND a.released_at IS NULL AND a.compute_phase = 'suspended'))";
+
 impl ResetSession {
     fn from_row(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.get("id")?,
             works: row.get("works")?,
-            placed: row.get("placed")?,
+            has_compute: row.get("has_compute")?,
         })
     }
 }
@@ -81,23 +87,31 @@ impl Read {
         limit: u64,
     ) -> Result<Vec<ResetSession>, StoreError> {
         let sql = format!(
-            "SELECT s.id, {WORKS} AS works, EXISTS (SELECT 1 FROM placements p \
-             WHERE p.environment_id = s.environment_id AND p.released_at IS NULL) AS placed \
+            "SELECT s.id, {WORKS} AS works, {HAS_COMPUTE} AS has_compute \
              FROM sessions s WHERE s.archived_at IS NULL AND {condition} ORDER BY s.id LIMIT {limit}"
         );
         let rows = self.rows(&sql, params).await?;
         rows.iter().map(ResetSession::from_row).collect()
     }
 
-    /// Sessions that are not archived, by ascending id after `after`.
+    /// Sessions that are not archived, by ascending id after `after`; with [`ResetClear::Auto`] without those that work
+    /// and have compute, of which there may be very many for as long as the deadline allows.
     pub async fn reset_sessions(
         &self,
+        clear: ResetClear,
         after: Option<SessionId>,
         limit: u64,
     ) -> Result<Vec<ResetSession>, StoreError> {
+        let wanted = match clear {
+            ResetClear::Auto => format!("NOT ({WORKS} AND {HAS_COMPUTE})"),
+            ResetClear::Force => "TRUE".to_owned(),
+        };
         match after {
-            Some(id) => self.reset_sessions_where("s.id > $1", params![id], limit).await,
-            None => self.reset_sessions_where("TRUE", vec![], limit).await,
+            Some(id) => {
+                let condition = format!("s.id > $1 AND {wanted}");
+                self.reset_sessions_where(&condition, params![id], limit).await
+            }
+            None => self.reset_sessions_where(&wanted, vec![], limit).await,
         }
     }
 
@@ -150,16 +164,19 @@ impl Read {
             .collect()
     }
 
-    /// Unreleased allocations with this diagnostic, by ascending id; at most [`limits::DIAGNOSED_ALLOCATIONS`].
-    pub async fn allocations_with_diagnostic(
+    /// Unreleased allocations with one of these diagnostics, by ascending id; at most
+    /// [`limits::DIAGNOSED_ALLOCATIONS`].
+    pub async fn allocations_with_diagnostics(
         &self,
-        diagnostic: AllocationDiagnostic,
+        diagnostics: &[AllocationDiagnostic],
     ) -> Result<Vec<AllocationRow>, StoreError> {
         let rest = format!(
-            "WHERE released_at IS NULL AND diagnostic = $1 ORDER BY id LIMIT {}",
+            "WHERE released_at IS NULL AND diagnostic IN ({}) ORDER BY id LIMIT {}",
+            self.dialect.places(diagnostics.len()),
             limits::DIAGNOSED_ALLOCATIONS
         );
-        self.many(&rest, params![diagnostic]).await
+        self.many(&rest, diagnostics.iter().map(Column::bind).collect())
+            .await
     }
 }
 

@@ -194,6 +194,10 @@ impl Store {
 
 impl Read {
     fn statement(&self, sql: &str, params: Vec<Value>) -> Statement {
+        #[cfg(feature = "faults")]
+        if let Some(faults) = &self.faults {
+            faults.asked(sql);
+        }
         Statement::from_sql_and_values(self.dialect.backend, sql, params)
     }
 

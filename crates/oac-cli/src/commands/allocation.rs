@@ -41,7 +41,7 @@ pub(super) struct Usage {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Only a sandbox that `oac allocation list` shows as discardable can be given up: its node is online and says that it ended \
-or is missing. Its running command ends as interrupted, its files are lost, and the Session's next input gets a new \
+or is missing, or its wake or restore keeps failing. Its running command ends as interrupted, its files are lost, and the Session's next input gets a new \
 sandbox.")]
 pub(super) struct Discard {
     /// Allocation id, as `oac allocation list` shows it

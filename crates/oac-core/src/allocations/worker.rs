@@ -41,6 +41,8 @@ struct Tracked {
     session_id: SessionId,
     /// The connection and link it was last planned with.
     seen: (Option<ConnectionId>, bool),
+    /// The row's revision it was last planned with, and whether its node was ready for it.
+    planned: (i64, bool),
     due: Millis,
     sampled: Millis,
 }
@@ -204,6 +206,7 @@ impl Worker {
             node_id: row.node_id,
             session_id: row.session_id,
             seen: (None, false),
+            planned: (0, false),
             due: 0,
             sampled: Millis::MIN / 2,
         })
@@ -226,7 +229,9 @@ impl Worker {
                 let Some(last) = page.last() else { break };
                 after = Some(last.id);
                 for row in page {
-                    self.consider(row).await?;
+                    if !self.rests(&row) {
+                        self.consider(row).await?;
+                    }
                 }
             }
         }
@@ -278,10 +283,40 @@ impl Worker {
         due
     }
 
+    /// Whether the row would be planned as it was the last time: its time has not come, and nothing it was planned with
+    /// is different. A node that is away may leave very many of them, and there are many pokes.
+    fn rests(&self, row: &AllocationRow) -> bool {
+        let Some(tracked) = self.tracked.get(&row.id) else {
+            return false;
+        };
+        let connected = tracked.node_id.and_then(|node| self.core.hub.connected(node));
+        let seen = (connected.map(|c| c.connection_id), linked(&self.core, row.id));
+        // One whose computes are on several nodes is planned with the connections of all of them.
+        let same = tracked.seen == seen && tracked.planned == (row.revision, self.is_ready(row));
+        if held::owns(row) || !same {
+            return false;
+        }
+        // What waited for a busy node is planned as soon as that has room.
+        let has_room = |node| self.places.sending.taken(node) < limits::OPERATIONS_PER_NODE;
+        let early = if tracked.node_id.is_some_and(has_room) {
+            limits::BUSY_MILLIS
+        } else {
+            0
+        };
+        self.now() < tracked.due - early
+    }
+
+    fn is_ready(&self, row: &AllocationRow) -> bool {
+        let ready = |node| self.core.hub.is_ready(node, row.deployment_generation);
+        row.node_id.is_some_and(ready)
+    }
+
     async fn consider(&mut self, row: AllocationRow) -> Result<(), StoreError> {
         if self.in_flight.contains(&row.id) {
             return Ok(());
         }
+        let ready = self.is_ready(&row);
+        self.track(&row).planned = (row.revision, ready);
         if held::owns(&row) {
             return self.consider_held(row).await;
         }
@@ -369,10 +404,10 @@ impl Worker {
             state,
             given_up: row.cause.map(cause_from).filter(|_| state == State::Reserved),
             in_flight: false,
-            node: match row.node_id.zip(connected) {
-                Some((node, c)) => Presence::Online {
+            node: match connected {
+                Some(c) => Presence::Online {
                     connection: c.connection_id,
-                    ready: self.core.hub.is_ready(node, row.deployment_generation),
+                    ready: self.is_ready(row),
                 },
                 None => Presence::Offline,
             },

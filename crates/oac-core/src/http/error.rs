@@ -282,7 +282,7 @@ impl ApiError {
     pub fn not_discardable() -> Self {
         Self::conflict(
             "sandbox_not_discardable",
-            "Only a sandbox shown as discardable can be given up: its node is online and says that it ended or is missing.",
+            "Only a sandbox shown as discardable can be given up: its node is online and says that it ended or is missing, or its wake or restore keeps failing.",
         )
     }
 

@@ -72,7 +72,7 @@ struct Allocation {
     /// Empty, `node_unavailable`, `resource_missing`, `compute_unconfirmed`, `ownership_mismatch` or
     /// `provider_unavailable`.
     diagnostic: &'static str,
-    /// An operator may give it up: it ended or is missing on a node that is online.
+    /// An operator may give it up: it ended or is missing on a node that is online, or its wake or restore keeps failing.
     discardable: bool,
     /// The nodes whose former computes may be discarded.
     #[schema(value_type = Vec<String>)]
@@ -96,7 +96,7 @@ impl Allocation {
             initialization: row.initialization,
             diagnostic: row.diagnostic.map_or("", AllocationDiagnostic::as_str),
             discardable,
-            // No backend of this build moves sandboxes between nodes.
+            // Former computes cannot be discarded yet: each waits for its node to confirm its end.
             former_computes: Vec::new(),
             created_at: row.created_at,
         }
@@ -186,8 +186,9 @@ struct Discard {
     accept_loss: bool,
 }
 
-/// Gives up a sandbox that ended or is missing on a node that is online, as its `discardable` says: its Turn ends
-/// `interrupted`, what is left of it is removed, and the Session's next input gets a new sandbox. 409 otherwise.
+/// Gives up a sandbox that ended or is missing on a node that is online, or whose wake or restore keeps failing, as its
+/// `discardable` says: its Turn ends `interrupted`, what is left of it is removed, and the Session's next input gets a new
+/// sandbox. 409 otherwise.
 #[utoipa::path(
     post,
     path = "/core/v1/sandbox/allocations/{allocation_id}/discard",

@@ -54,7 +54,7 @@ pub async fn cancel(core: &TestCore) -> Value {
 }
 
 /// Waits until the reset is complete: at nothing left, and not before.
-async fn completed(core: &TestCore) -> Value {
+pub async fn completed(core: &TestCore) -> Value {
     world::eventually("the deployment is reset", async || {
         let view = view(core).await;
         view["reset"].is_null() && view["provider"].is_null()
@@ -292,6 +292,59 @@ async fn a_node_that_is_away_holds_the_reset_up_is_named_and_completes_it_by_com
     for allocation in [kept, other] {
         assert!(!away.native(allocation).running);
     }
+}
+
+/// A node that is away may leave hundreds of sandboxes in cleanup for days, and Core has a poke for whatever happens.
+#[tokio::test]
+async fn what_waits_for_a_node_that_is_away_is_not_planned_again_with_every_poke() {
+    let core = world::core(On::Sqlite).await;
+    let mut away = Node::start(&core, 4).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(world::working(&core).await.1);
+    }
+    away.kill().await;
+    world::eventually("the node is away", async || {
+        core.core().hub.connected(away.id()).is_none()
+    })
+    .await;
+    reset(&core, "force").await;
+    for allocation in &held {
+        world::until(&core, *allocation, AllocationState::CleanupPending).await;
+    }
+    // A pass asks for each of three states, and for one more page where there was one.
+    const PASS: u64 = 4;
+    let faults = core.core().store.faults();
+    world::eventually("a pass that plans none of them", async || {
+        faults.count(&["WHERE released_at IS NULL AND state = $1", "FROM operations"]);
+        world::eventually("a whole pass", async || {
+            core.core().pokes.allocations.notify_one();
+            faults.counted()[0] >= 2 * PASS
+        })
+        .await;
+        faults.counted()[1] == 0
+    })
+    .await;
+    away.connect(&core).await;
+    completed(&core).await;
+}
+
+/// Between the commit of a completed reset and the renewal of its lease, a Core goes on under the next epoch.
+#[tokio::test]
+async fn a_demand_that_meets_the_end_of_a_reset_is_answered_as_one_after_it() {
+    let core = world::core(On::Sqlite).await;
+    let _node = Node::start(&core, 1).await;
+    let ownership = core.core().owner.ownership().unwrap();
+    let last = core.core().store.begin_last(&ownership).await.unwrap();
+    last.complete_reset().await.unwrap();
+    last.commit().await.unwrap();
+    let placing = world::session(&core);
+    let renewing = async { core.core().pokes.lease.notify_one() };
+    let (placed, ()) = future::join(placing, renewing).await;
+    assert!(
+        matches!(placed, Err(oac_core::placement::PlaceError::Refused(_))),
+        "{placed:?}"
+    );
 }
 
 async fn deadline(on: On) {

@@ -98,6 +98,7 @@ suite! {
         the_last_transaction_of_an_epoch_waits_for_the_others_of_it,
         a_reset_is_forced_or_canceled_only_while_it_stands,
         what_is_left_is_told_apart_and_adds_up,
+        an_automatic_reset_reads_only_the_sessions_that_it_may_archive,
         the_sessions_of_a_reset_come_in_pages_without_archived_ones;
     file_operations:
         an_open_file_operation_is_found_until_it_ends_and_none_outlives_its_owner;

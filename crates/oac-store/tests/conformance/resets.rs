@@ -1,4 +1,4 @@
-use oac_model::{AllocationState, Digest, SessionId, Time, TurnState};
+use oac_model::{AllocationState, ComputePhase, Digest, SessionId, Time, TurnState};
 use oac_store::{
     AllocationDiagnostic, CleanupCause, DeploymentLock, FileOperationKind, NewEnrollmentToken, NewReset,
     Ownership, ResetClear, ResetSession, ResourceCounts, ResourceGroup, Selection, SessionRow, StoreError,
@@ -252,13 +252,19 @@ pub(crate) async fn what_is_left_is_told_apart_and_adds_up(world: World) {
         read.left_of_reset().await.unwrap(),
         (counts.allocations + counts.pending, true)
     );
-    let missing = read
-        .allocations_with_diagnostic(AllocationDiagnostic::ResourceMissing)
-        .await
-        .unwrap();
-    assert_eq!(missing.iter().map(|a| a.id).collect::<Vec<_>>(), [row.id]);
+    let diagnosed = async |diagnostics: &[AllocationDiagnostic]| {
+        let found = read.allocations_with_diagnostics(diagnostics).await.unwrap();
+        found.iter().map(|allocation| allocation.id).collect::<Vec<_>>()
+    };
+    let (missing, unconfirmed) = (
+        AllocationDiagnostic::ResourceMissing,
+        AllocationDiagnostic::ComputeUnconfirmed,
+    );
+    assert_eq!(diagnosed(&[missing]).await, [row.id]);
+    assert_eq!(diagnosed(&[unconfirmed, missing]).await, [row.id]);
+    assert_eq!(diagnosed(&[unconfirmed]).await, []);
 
-    for (session, works, placed) in [
+    for (session, works, has_compute) in [
         (&idle, false, true),
         (&waiting, true, true),
         (&running, true, true),
@@ -270,7 +276,7 @@ pub(crate) async fn what_is_left_is_told_apart_and_adds_up(world: World) {
         let expected = ResetSession {
             id: session.id,
             works,
-            placed,
+            has_compute,
         };
         assert_eq!(read.reset_session(session.id).await.unwrap(), Some(expected));
     }
@@ -279,9 +285,78 @@ pub(crate) async fn what_is_left_is_told_apart_and_adds_up(world: World) {
     let expected = ResetSession {
         id: bare.id,
         works: true,
-        placed: false,
+        has_compute: false,
     };
     assert_eq!(read.reset_session(bare.id).await.unwrap(), Some(expected));
+
+    let asleep = session().await;
+    let mut row = world.allocation_on(node, target, &asleep).await;
+    turn(&world, &asleep, TurnState::Waiting).await;
+    let expected = |has_compute| ResetSession {
+        id: asleep.id,
+        works: true,
+        has_compute,
+    };
+    for (phase, has_compute) in [
+        (ComputePhase::Suspended, false),
+        (ComputePhase::Restoring, true),
+        (ComputePhase::Running, true),
+    ] {
+        let tx = world.begin().await;
+        (row.state, row.compute_phase) = (AllocationState::Running, phase);
+        tx.save_allocation(&mut row).await.unwrap();
+        tx.commit().await.unwrap();
+        let found = read.reset_session(asleep.id).await.unwrap();
+        assert_eq!(found, Some(expected(has_compute)), "{phase}");
+    }
+}
+
+/// A working Session may go on for as long as the deadline allows: it is not read again and again meanwhile.
+pub(crate) async fn an_automatic_reset_reads_only_the_sessions_that_it_may_archive(world: World) {
+    let generation = world.generation(1).await;
+    let node = world.node(generation, 100, 100).await;
+    let project = world.project().await;
+    let mut spared = Vec::new();
+    let mut wanted = Vec::new();
+    for _ in 0..3 {
+        let working = world.session(project).await;
+        world.allocation_on(node, generation, &working).await;
+        turn(&world, &working, TurnState::Running).await;
+        spared.push(working.id);
+        let idle = world.session(project).await;
+        world.allocation_on(node, generation, &idle).await;
+        let bare = world.session(project).await;
+        turn(&world, &bare, TurnState::Waiting).await;
+        let asleep = world.session(project).await;
+        let mut row = world.allocation_on(node, generation, &asleep).await;
+        turn(&world, &asleep, TurnState::Waiting).await;
+        let tx = world.begin().await;
+        (row.state, row.compute_phase) = (AllocationState::Running, ComputePhase::Suspended);
+        tx.save_allocation(&mut row).await.unwrap();
+        tx.commit().await.unwrap();
+        wanted.extend([idle.id, bare.id, asleep.id]);
+    }
+    wanted.sort_unstable();
+    assert_eq!(read_in_pages(&world, ResetClear::Auto).await, wanted);
+    wanted.extend(spared);
+    wanted.sort_unstable();
+    assert_eq!(read_in_pages(&world, ResetClear::Force).await, wanted);
+}
+
+async fn read_in_pages(world: &World, clear: ResetClear) -> Vec<SessionId> {
+    let read = world.store.single();
+    let mut found: Vec<SessionId> = Vec::new();
+    loop {
+        let page = read
+            .reset_sessions(clear, found.last().copied(), 2)
+            .await
+            .unwrap();
+        assert!(page.len() <= 2);
+        if page.is_empty() {
+            return found;
+        }
+        found.extend(page.iter().map(|s| s.id));
+    }
 }
 
 pub(crate) async fn the_sessions_of_a_reset_come_in_pages_without_archived_ones(world: World) {
@@ -295,16 +370,9 @@ pub(crate) async fn the_sessions_of_a_reset_come_in_pages_without_archived_ones(
     assert!(tx.archive_session(archived).await.unwrap());
     tx.commit().await.unwrap();
     ids.sort_unstable();
-    let read = world.store.single();
-    let mut found: Vec<SessionId> = Vec::new();
-    loop {
-        let page = read.reset_sessions(found.last().copied(), 2).await.unwrap();
-        assert!(page.len() <= 2);
-        if page.is_empty() {
-            break;
-        }
-        found.extend(page.iter().map(|s| s.id));
+    for clear in [ResetClear::Auto, ResetClear::Force] {
+        assert_eq!(read_in_pages(&world, clear).await, ids);
     }
-    assert_eq!(found, ids);
+    let read = world.store.single();
     assert_eq!(read.reset_session(archived).await.unwrap(), None);
 }

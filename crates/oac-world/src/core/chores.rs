@@ -308,7 +308,7 @@ impl World {
         };
         state.archives(reset::Session {
             works: session.waiting,
-            placed: self.db.unreleased().any(|row| row.session == id),
+            has_compute: self.db.unreleased().any(|row| row.session == id),
         })
     }
 

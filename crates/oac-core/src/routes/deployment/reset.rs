@@ -4,8 +4,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
-use oac_lifecycle::reset::{
-    DEFAULT_SECONDS, Event, Group, LONGEST_SECONDS, Remaining, SHORTEST_SECONDS, Told,
+use oac_lifecycle::{
+    discard,
+    reset::{DEFAULT_SECONDS, Event, Group, LONGEST_SECONDS, Remaining, SHORTEST_SECONDS, Told},
 };
 use oac_model::{AllocationId, NodeId, SessionId, Time};
 use oac_store::{
@@ -179,7 +180,7 @@ struct ResetRemaining {
     idle: u64,
     /// Being removed by their nodes.
     cleanup: u64,
-    /// Sandboxes that an operator may discard now, by id; at most 1000.
+    /// Sandboxes that an operator may discard now, as the list of allocations shows them, by id; at most 1000.
     discardable: Vec<ResetDiscardable>,
     /// Of all of them, how many are on nodes that are offline.
     on_offline_nodes: u64,
@@ -221,10 +222,11 @@ impl Reset {
         let is_online = |id: NodeId| known.get(&id).is_some_and(|(_, online)| *online);
         let groups: Vec<Group> = groups.iter().map(group).collect();
         let remaining = Remaining::of(&groups, |id| !is_online(id));
-        let missing = read
-            .allocations_with_diagnostic(AllocationDiagnostic::ResourceMissing)
-            .await?;
-        let discardable = missing
+        let diagnostics: Vec<AllocationDiagnostic> = discard::diagnostics()
+            .filter_map(|diagnostic| AllocationDiagnostic::from_text(diagnostic.as_str()))
+            .collect();
+        let diagnosed = read.allocations_with_diagnostics(&diagnostics).await?;
+        let discardable = diagnosed
             .iter()
             .filter(|allocation| may_discard(allocation, allocation.node_id.is_some_and(is_online)))
             .map(|allocation| ResetDiscardable {
