@@ -328,6 +328,12 @@ async fn an_input_that_nothing_can_run_is_refused_and_leaves_nothing() {
     let mut world = World::start().await;
     let placed = world.place().await;
     world.node.kill().await;
+    world
+        .eventually("the node is offline", async || {
+            let row = world.core.core().store.single().node(world.node.id()).await;
+            row.unwrap().unwrap().connection_id.is_none().then_some(())
+        })
+        .await;
     // The Environment's allocation is gone for good; no other can be placed.
     let tx = world.core.core().begin().await.unwrap();
     let mut row = tx.lock_allocation(placed.allocation).await.unwrap().unwrap();
