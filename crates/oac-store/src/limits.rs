@@ -28,6 +28,8 @@ pub(crate) const POSTGRES_CONNECTIONS: u32 = 24;
 pub(crate) const SQLITE_READERS: u32 = 8;
 /// Another process (a key command beside a serving Core) holds the SQLite writer at most this long.
 pub(crate) const SQLITE_BUSY: Duration = Duration::from_secs(5);
+/// Between two tries of the first connection, which SQLite refuses at once instead.
+pub(crate) const SQLITE_BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// The longest wait for a free connection.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(10);
 /// The longest wait for an answer of a PostgreSQL server.

@@ -190,7 +190,7 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
     let failed = |error| OpenError::Connect {
         source: DbErr::Conn(sea_orm::RuntimeErr::SqlxError(Arc::new(error))),
     };
-    let writer = pool(1).connect_with(connect.clone()).await.map_err(failed)?;
+    let writer = connect_first(&pool(1), &connect).await.map_err(failed)?;
     let reader = pool(limits::SQLITE_READERS)
         .connect_with(connect.pragma("query_only", "true"))
         .await
@@ -215,6 +215,30 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
         #[cfg(feature = "faults")]
         faults: Default::default(),
     })
+}
+
+/// The first connection makes an empty file a WAL one, for which SQLite asks no busy handler: of two processes that start
+/// together one is refused at once, and comes again for as long as a writer is waited for.
+async fn connect_first(
+    pool: &SqlitePoolOptions,
+    connect: &SqliteConnectOptions,
+) -> Result<sqlx::SqlitePool, sqlx::Error> {
+    let end = std::time::Instant::now() + limits::SQLITE_BUSY;
+    loop {
+        match pool.clone().connect_with(connect.clone()).await {
+            Err(error) if is_busy(&error) && std::time::Instant::now() < end => {
+                tokio::time::sleep(limits::SQLITE_BUSY_PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// `SQLITE_BUSY` in any of its extended codes.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    code.is_some_and(|code| code & 0xff == 5)
 }
 
 /// Creates the file for its owner alone, before SQLite would create it for everyone to read.
