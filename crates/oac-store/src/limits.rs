@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// Rows a worker scans at a time (core.md section 11).
-pub const WORKER_PAGE: u64 = 32;
 /// The suspension policy of a deployment that nobody changed (core.md section 5).
 pub const DEFAULT_IDLE_SECONDS: u32 = 300;
 pub const DEFAULT_RETENTION_SECONDS: u32 = 86_400;

@@ -187,11 +187,6 @@ impl Read {
         Ok(row.filter(|row| row.credential_digest.matches(&digest)))
     }
 
-    /// The node that this enrollment made, retired or not.
-    pub async fn node_by_enrollment(&self, id: EnrollmentId) -> Result<Option<NodeRow>, StoreError> {
-        self.one("WHERE enrollment_id = $1", params![id]).await
-    }
-
     /// Every node that is not retired, oldest first.
     pub async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         self.many("WHERE retired_at IS NULL ORDER BY created_at, id", vec![])

@@ -96,7 +96,7 @@ async fn a_capture_that_always_fails_is_not_repeated_at_once() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_stored_is_not_asked_for_again_at_once() {
+async fn an_answer_that_names_no_compute_is_not_asked_for_again_at_once() {
     let core = core(On::Sqlite).await;
     let backend = Backend::new();
     let _node = Node::start(&core, &backend, 1, 2).await;
