@@ -126,6 +126,13 @@ impl Scene {
         self.core.core().pokes.want(self.session);
     }
 
+    async fn until_source_ended(&self) {
+        world::eventually("the source's end is confirmed", async || {
+            self.computes().await[0].ended_at.is_some()
+        })
+        .await;
+    }
+
     async fn computes(&self) -> Vec<ComputeRow> {
         let mut computes = self.core.core().store.single().computes(self.id).await.unwrap();
         computes.reverse();
@@ -235,11 +242,7 @@ async fn restored_elsewhere(on: On) {
     let mut home = Node::start(&core, &backend, 1, 2).await;
     let scene = Scene::begin(core, backend).await;
     scene.until_phase(ComputePhase::Suspended).await;
-    home.kill().await;
-    world::eventually("the node is away", async || {
-        scene.core.core().hub.connected(home.id()).is_none()
-    })
-    .await;
+    home.lose(&scene.core).await;
     let other = Node::start(&scene.core, &scene.backend, 1, 1).await;
     scene.wake().await;
     assert_eq!(scene.row().await.node_id, Some(other.id()));
@@ -252,10 +255,7 @@ async fn restored_elsewhere(on: On) {
     // The source's kill_compute waits for its node, and keeps nothing else waiting.
     assert!(scene.computes().await[0].ended_at.is_none());
     home.connect(&scene.core).await;
-    world::eventually("the source's end is confirmed", async || {
-        scene.computes().await[0].ended_at.is_some()
-    })
-    .await;
+    scene.until_source_ended().await;
     assert_eq!(scene.backend.asked(Operation::KillCompute), [home.id()]);
     scene.archive().await;
 }
@@ -381,11 +381,7 @@ async fn at_the_end_of_its_retention_a_suspended_sandbox_is_cleaned_up_and_a_wai
     let scene = Scene::begin(core, backend).await;
     let row = scene.until_phase(ComputePhase::Suspended).await;
     // Nothing can be restored: the node comes back with its deadline over.
-    node.kill().await;
-    world::eventually("the node is away", async || {
-        scene.core.core().hub.connected(node.id()).is_none()
-    })
-    .await;
+    node.lose(&scene.core).await;
     world::input(&scene.core, scene.session).await;
     let given_up = world::until(&scene.core, scene.id, AllocationState::CleanupPending).await;
     assert_eq!(given_up.cause, Some(CleanupCause::RetentionEnd));

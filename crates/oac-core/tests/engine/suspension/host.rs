@@ -341,6 +341,15 @@ impl Node {
         self.task = Some(spawn(async move { serve(greeted, backend, id).await }));
     }
 
+    /// Kills the node's process and waits until Core knows that it is away.
+    pub async fn lose(&mut self, core: &TestCore) {
+        self.kill().await;
+        crate::world::eventually("the node is away", async || {
+            core.core().hub.connected(self.id()).is_none()
+        })
+        .await;
+    }
+
     /// Kills the node's process; what is behind it stays.
     pub async fn kill(&mut self) {
         if let Some(task) = self.task.take() {

@@ -123,11 +123,7 @@ async fn a_kill_of_a_former_compute_counts_at_its_own_node_and_passes_by_a_home_
     let mut former = Node::start(&core, &backend, 1, 2).await;
     let scene = Scene::begin(core, backend).await;
     scene.until_phase(ComputePhase::Suspended).await;
-    former.kill().await;
-    world::eventually("the node is away", async || {
-        scene.core.core().hub.connected(former.id()).is_none()
-    })
-    .await;
+    former.lose(&scene.core).await;
     let home = Node::start(&scene.core, &scene.backend, 9, 9).await;
     scene.wake().await;
     assert_eq!(scene.row().await.node_id, Some(home.id()));
@@ -145,10 +141,7 @@ async fn a_kill_of_a_former_compute_counts_at_its_own_node_and_passes_by_a_home_
     })
     .await;
     former.connect(&scene.core).await;
-    world::eventually("the source's end is confirmed", async || {
-        scene.computes().await[0].ended_at.is_some()
-    })
-    .await;
+    scene.until_source_ended().await;
 }
 
 #[tokio::test]
