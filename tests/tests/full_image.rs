@@ -138,7 +138,7 @@ async fn docker_every_listed_package_is_in_the_full_image_and_in_its_lock() {
         .filter_map(|l| l.split_once('='))
         .map(|p| p.0)
         .collect();
-    for package in oac_release::Variant::Full.packages() {
+    for package in oac_release::image::Variant::Full.packages() {
         assert!(locked.contains(package), "{package}");
     }
     let story = Story::begin_with(None, image).await;

@@ -1,18 +1,21 @@
-//! What a release is made of: the Runtime image, built without a container engine or registry, and the files beside it.
+//! What a release is, and everything that happens to one: what it may hold, how it is built, published, kept, fetched
+//! and put on a node (releases.md).
 //!
-//! In go a base of Debian packages, the static `oac-runtime` and a commit; out come an archive that engines load, its
-//! two digests and the part of the manifest that names them. The same input gives the same bytes (releases.md
-//! section 3). This crate starts no engine and talks to no Core.
+//! | module | in | out |
+//! | --- | --- | --- |
+//! | [`manifest`], [`metadata`], [`index`], [`layout`] | bytes | a release that can no longer be wrong, or why it is none; pure |
+//! | [`image`], with the feature `image` | a base of Debian packages, the static `oac-runtime`, a commit | an archive that engines load, and its two digests |
+//!
+//! A text is judged in one place, [`metadata::Metadata::parse`], for publisher, Core and reader alike. The same input
+//! builds the same bytes. This crate starts no engine.
 
-mod base;
-mod image;
-mod layer;
-mod packages;
-mod record;
+#[cfg(feature = "image")]
+pub mod image;
+pub mod index;
+pub mod layout;
+pub mod limits;
+pub mod manifest;
+pub mod metadata;
 mod seccomp;
 
-pub use base::{BaseError, ensure_base};
-pub use image::{BuildImage, BuiltImage, ImageError, build_image};
-pub use packages::Variant;
-pub use record::{ImageRecord, write_manifest};
 pub use seccomp::SECCOMP_PROFILE;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use oac_model::SourceCommit;
-use oac_release::{BuildImage, ImageRecord, Variant, build_image, ensure_base, write_manifest};
+use oac_release::image::{BuildImage, ImageRecord, Variant, build_image, ensure_base, write_manifest};
 
 #[derive(Parser)]
 struct Arguments {

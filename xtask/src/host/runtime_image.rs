@@ -127,7 +127,7 @@ pub(crate) fn run(variant: Variant, out: Option<&Path>) -> Result<()> {
     let _lock = super::lock::take()?;
     super::packages::ensure_packages(&[super::packages::IMAGE])?;
     let metadata = workspace::metadata()?;
-    process::run(process::cargo_build().args(["-p", PACKAGE, "--bin", BUILDER]))?;
+    process::run(process::cargo_build().args(["-p", PACKAGE, "--features", "image", "--bin", BUILDER]))?;
     let out = out.map_or_else(
         || metadata.target_directory.join(variant.folder()),
         Path::to_owned,

@@ -9,7 +9,10 @@ use std::{
 };
 
 use oac_model::{AllocationId, ImageDigest};
-use oac_release::{BuildImage, BuiltImage, SECCOMP_PROFILE, Variant, build_image};
+use oac_release::{
+    SECCOMP_PROFILE,
+    image::{BuildImage, BuiltImage, Variant, build_image},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 

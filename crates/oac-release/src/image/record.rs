@@ -6,7 +6,7 @@ use oac_model::{ImageDigest, SourceCommit};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::BuiltImage;
+use super::BuiltImage;
 
 /// One line of JSON that `oac-release-image` prints.
 #[derive(Debug, Serialize)]

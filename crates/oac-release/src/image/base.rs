@@ -12,7 +12,7 @@ use std::{
 
 use oac_model::Digest;
 
-use crate::Variant;
+use super::Variant;
 
 const SUITE: &str = "bookworm";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -18,8 +18,8 @@ impl Variant {
     /// The checked-in list.
     fn list(self) -> &'static str {
         match self {
-            Self::Full => include_str!("../assets/packages/full.txt"),
-            Self::Minimal => include_str!("../assets/packages/minimal.txt"),
+            Self::Full => include_str!("../../assets/packages/full.txt"),
+            Self::Minimal => include_str!("../../assets/packages/minimal.txt"),
         }
     }
 
