@@ -181,7 +181,7 @@ impl Host {
         }
     }
 
-    fn info(&self, shelf: &Shelf) -> Say {
+    fn info(&self, shelf: &Shelf, defect: Option<Defect>) -> Say {
         match self.vms.values().find(|vm| vm.is_live()) {
             Some(Vm::Running | Vm::Unfit) => return Say::Running,
             Some(_) => return Say::Present,
@@ -191,6 +191,11 @@ impl Host {
             Receipt::Tombstone if self.vms.is_empty() => Say::Absent { lost: false },
             Receipt::Tombstone => Say::Present,
             Receipt::Settled => Say::Absent { lost: true },
+            Receipt::Suspending | Receipt::Restoring
+                if defect == Some(Defect::EndedIsNotLost) && !self.vms.is_empty() =>
+            {
+                Say::Present
+            }
             Receipt::Suspending | Receipt::Restoring => {
                 let gone = self.operation.is_none_or(|k| !shelf.kept.contains_key(&k))
                     || self.outcome == Outcome::Refused;
@@ -212,7 +217,7 @@ impl Host {
             return self.say(Say::Unconfirmed);
         }
         match ask {
-            Ask::Info => self.say(self.info(shelf)),
+            Ask::Info => self.say(self.info(shelf, defect)),
             Ask::Compute(g) => {
                 let live = self.vms.get(&g).is_some_and(|vm| vm.is_live());
                 let released = self.receipt == Receipt::Suspended && self.outcome == Outcome::Released;
@@ -226,7 +231,7 @@ impl Host {
                     other => other,
                 });
             }
-            Ask::ReconcileSuspend(g, k) => self.reconcile_suspend(g, k, shelf),
+            Ask::ReconcileSuspend(g, k) => self.reconcile_suspend(g, k, shelf, defect),
             Ask::ReconcileResume(g, _) if self.restores(g) && self.outcome == Outcome::Refused => {
                 self.say(Say::Invalid);
             }
@@ -300,7 +305,7 @@ impl Host {
         self.receipt == Receipt::Restoring && self.generation == generation
     }
 
-    fn reconcile_suspend(&mut self, g: i64, k: usize, shelf: &mut Shelf) {
+    fn reconcile_suspend(&mut self, g: i64, k: usize, shelf: &mut Shelf, defect: Option<Defect>) {
         let mine = self.operation == Some(k);
         if mine && self.receipt == Receipt::Suspended {
             return self.say(Say::Suspended);
@@ -310,6 +315,9 @@ impl Host {
                 Some(Stored::Good) => {
                     self.helper = Some((Ask::ReconcileSuspend(g, k), 0));
                     return;
+                }
+                Some(Stored::Bad) if defect == Some(Defect::KeepsBadCheckpoint) => {
+                    return self.say(Say::Unconfirmed);
                 }
                 Some(Stored::Bad) => {
                     shelf.kept.remove(&k);
@@ -369,13 +377,16 @@ impl Host {
                     return Some((ask, 1));
                 }
                 let names = self.generation == g || self.receipt == Receipt::None;
+                let any = defect == Some(Defect::KillSuspendsAny);
                 let ends = matches!(
                     self.receipt,
                     Receipt::None | Receipt::Restoring | Receipt::Settled
                 );
-                if attached && (g > 0 || self.receipt == Receipt::None) && names && ends {
+                if attached && (g > 0 || self.receipt == Receipt::None) && (names || any) && ends {
                     (self.receipt, self.outcome) = (Receipt::Suspended, Outcome::None);
-                    self.generation = g;
+                    if names {
+                        self.generation = g;
+                    }
                 }
                 end(self, Say::Done)
             }

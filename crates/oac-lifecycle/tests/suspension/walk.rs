@@ -6,7 +6,9 @@ use oac_model::ComputePhase as P;
 use crate::scene::{Defect, Scene};
 
 const SEEDS: u64 = 3_000;
+/// A life, and one in four that sees more than one suspension between faults that are as few.
 const STEPS: usize = 260;
+const LONG: usize = 1_000;
 const SETTLING: usize = 6_000;
 
 /// One life: anything may happen, then nothing goes wrong any more and it must come to rest.
@@ -15,8 +17,10 @@ pub fn walk(seed: u64, defect: Option<Defect>) -> Scene {
 }
 
 fn live(mut scene: Scene) -> Scene {
-    for _ in 0..STEPS {
+    let long = scene.random.once_in(4);
+    for _ in 0..if long { LONG } else { STEPS } {
         match scene.random.below(20) {
+            0 if long && !scene.random.once_in(4) => {}
             0 => scene.fault(),
             1..=3 => {
                 let at = scene.random.below(2);
@@ -52,40 +56,78 @@ fn pass_time(scene: &mut Scene) {
     };
 }
 
-/// No fault any more; what is down for good stays so, and its operator says so.
+/// No fault any more; what is down for good stays so, first without anybody saying so, then with its operator's word.
 fn settle(scene: &mut Scene) {
     scene.faults = 0;
     scene.suspends_left = 0;
     scene.leave_no_more();
+    come_to_rest(scene, false);
+    if scene.violations.is_empty() {
+        come_to_rest(scene, true);
+    }
+}
+
+/// Until it rests, or a rule is broken; what waits for a node that never returns may.
+fn come_to_rest(scene: &mut Scene, discards: bool) {
     for _ in 0..SETTLING {
-        let mut moved = false;
-        for at in 0..2 {
-            moved |= scene.reconnect(at);
-            moved |= scene.host_step(at);
-        }
-        moved |= scene.core();
-        moved |= scene.link();
-        moved |= scene.discard_former();
-        scene.check();
-        if !scene.violations.is_empty() {
+        let moved = moves(scene, discards);
+        if !scene.violations.is_empty() || !moved && scene.rests(discards) {
             return;
         }
         if !moved {
-            if scene.rests() {
-                return;
-            }
-            let due = scene.due().filter(|due| *due > scene.now);
-            scene.now = due.unwrap_or(scene.now + 61_000);
+            wait(scene);
         }
     }
-    let own_down = scene.hosts[usize::from(scene.held.node != crate::scene::node(0))].down;
-    // A node that never returns keeps what it has; nothing but an operator's word helps (INV-C19).
-    let waits = own_down
-        || scene.held.phase() == Some(P::Suspended) && scene.hosts.iter().any(|host| host.down)
-        || scene.held.phase() == Some(P::Suspended) && !scene.allow_restores();
-    if !waits {
+    if !scene.waits_for_good(discards) {
         scene.violations.insert("INV-C30 it does not come to rest");
     }
+}
+
+/// Whatever can go on does, one step each.
+fn moves(scene: &mut Scene, discards: bool) -> bool {
+    let mut moved = false;
+    for at in 0..2 {
+        moved |= scene.reconnect(at);
+        moved |= scene.host_step(at);
+    }
+    moved |= scene.core();
+    moved |= scene.link();
+    moved |= discards && scene.discard_former();
+    scene.check();
+    moved
+}
+
+fn wait(scene: &mut Scene) {
+    let due = scene.due().filter(|due| *due > scene.now);
+    scene.now = due.unwrap_or(scene.now + 61_000);
+}
+
+/// A sandbox that was suspended and restored twice on one node, then ends there, and what becomes of it.
+pub fn suspended_twice_then_ended(defect: Option<Defect>) -> Scene {
+    let mut scene = Scene::new(1, defect);
+    scene.faults = 0;
+    scene.lose_node(1);
+    for restored in 1..=2 {
+        let until = |scene: &mut Scene, phase: P| {
+            for _ in 0..SETTLING {
+                scene.suspends_left = u32::from(phase == P::Suspended);
+                let moved = moves(scene, false);
+                if !moved && scene.rests(false) && scene.held.phase() == Some(phase) {
+                    return;
+                }
+                if !moved {
+                    wait(scene);
+                }
+            }
+        };
+        until(&mut scene, P::Suspended);
+        scene.demand();
+        until(&mut scene, P::Running);
+        assert_eq!(scene.held.current().map(|c| c.generation), Some(restored));
+    }
+    scene.end_sandbox(0, true);
+    settle(&mut scene);
+    scene
 }
 
 /// The same life again, told.
@@ -101,6 +143,17 @@ fn told(seed: u64, defect: Option<Defect>) -> String {
         scene.held,
         scene.hosts
     )
+}
+
+#[test]
+fn a_sandbox_that_ends_after_two_restores_on_one_node_is_lost_and_cleaned_up() {
+    let scene = suspended_twice_then_ended(None);
+    assert_eq!(scene.held.state, State::Released);
+    assert!(
+        scene.violations.is_empty() && scene.reached.contains("loss"),
+        "{:?}",
+        scene.violations
+    );
 }
 
 // inv: INV-C16, INV-C20, INV-C21, INV-C28, INV-C30, INV-C33, INV-C34, INV-C35, INV-C36, INV-C37, INV-C38, INV-C39, INV-C40, INV-C41

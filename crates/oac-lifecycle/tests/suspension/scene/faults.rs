@@ -8,7 +8,7 @@ use oac_lifecycle::{
 };
 use oac_model::{ComputePhase as P, ConnectionId, NodeId};
 
-use super::{Flight, Scene, What, node, operation};
+use super::{Flight, Scene, What, node};
 use crate::host::{Connection, Stored, Vm};
 
 impl Scene {
@@ -33,29 +33,18 @@ impl Scene {
             2 => self.disconnect(at),
             3 => self.kill_node(at),
             4 => self.reboot(at),
-            5 | 6 => {
-                let end = which == 5;
-                let host = &mut self.hosts[at];
-                if let Some(g) = host
-                    .vms
-                    .iter()
-                    .find(|(_, vm)| vm.is_live())
-                    .map(|(g, _)| *g)
-                    .filter(|_| host.helper.is_none())
-                {
-                    if end {
-                        host.vms.insert(g, Vm::Ended);
-                    } else {
-                        host.vms.remove(&g);
-                    }
-                    self.linked = false;
-                }
-            }
+            5 | 6 => self.end_sandbox(at, which == 5),
             7 => {
-                if let Some(kept) = self.held.unconsumed()
-                    && self.held.phase() == Some(P::Suspended)
+                // One that rests, bound or only published: whoever works with it read it before.
+                let rests = self
+                    .hosts
+                    .iter()
+                    .all(|host| host.helper.is_none() && host.orphan.is_none());
+                let k = self.k();
+                if matches!(self.held.phase(), Some(P::Suspended | P::Suspending))
+                    && rests
+                    && self.shelf.kept.contains_key(&k)
                 {
-                    let k = (0..100).find(|k| operation(*k) == kept.operation).unwrap();
                     self.shelf.kept.insert(k, Stored::Bad);
                     self.shelf.valid.insert(k, false);
                 }
@@ -66,11 +55,29 @@ impl Scene {
                 }
             }
             9 => self.held.leave = !self.held.leave && self.held.phase().is_some(),
-            _ => {
-                self.disconnect(at);
-                self.hosts[at].down = true;
-            }
+            _ => self.lose_node(at),
         }
+    }
+
+    /// For good.
+    pub fn lose_node(&mut self, at: usize) {
+        self.disconnect(at);
+        self.hosts[at].down = true;
+    }
+
+    /// What lives there ends by itself, or is removed by somebody.
+    pub fn end_sandbox(&mut self, at: usize, stays: bool) {
+        let host = &mut self.hosts[at];
+        let live = host.vms.iter().find(|(_, vm)| vm.is_live()).map(|(g, _)| *g);
+        let Some(generation) = live.filter(|_| host.helper.is_none()) else {
+            return;
+        };
+        if stays {
+            host.vms.insert(generation, Vm::Ended);
+        } else {
+            host.vms.remove(&generation);
+        }
+        self.linked = false;
     }
 
     pub(super) fn lost(&mut self, at: usize, what: What) {
