@@ -65,6 +65,12 @@ defects! {
     LossOnOneAnswer => [C22],
     /// Two answers confirm a loss, whatever came between them.
     LossAcrossConnections => [P23],
+    /// Core releases what is lost before its create was settled: `creating_lost_releases` of the explicit-state model.
+    LossReleases => [C18],
+    /// The node tells a loss before the engine's restarts after a boot are over: `engine_late` of that model.
+    LossBeforeSteady => [P10],
+    /// The node leaves what a late engine call made under a tombstone: `tomb_sweep` of that model.
+    NothingSwept => [Comes],
     /// Core takes a kill that was sent for one that is confirmed.
     KillAssumed => [C18],
     /// Core records a heartbeat without looking at the credential again.

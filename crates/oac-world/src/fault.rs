@@ -351,8 +351,24 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
             });
         }
     }
+    let mut random = Random::new(seed ^ 0x7037_6570_0000_0043);
+    if random.one_in(4) {
+        late_call(&mut random, &mut planned);
+    }
     planned.sort_by_key(|planned| planned.at);
     planned
+}
+
+/// A create whose node ends with an engine call under way that comes late, and whose Session is archived before it does.
+fn late_call(random: &mut Random, planned: &mut Vec<Planned>) {
+    let host = random.below(64);
+    let mut at = |at, fault| planned.push(Planned { at, fault });
+    at(1, Fault::EngineSlow { host, millis: 6_000 });
+    at(2, Fault::CrashInCall { host, down: 300 });
+    for session in 0..3 {
+        let when = 5_000 + random.below(5_000);
+        at(when, Fault::Archive { session });
+    }
 }
 
 /// What operators do beside new targets and removals.

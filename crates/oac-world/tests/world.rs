@@ -45,6 +45,7 @@ const REACH: &[&str] = &[
     "a reset was completed",
     "a reset's deadline passed",
     "a retention request came while 32 requests were pending",
+    "a sweep found something under a tombstone",
     "a transaction committed and its sender does not know",
     "a transaction of a former owner was refused",
     "an engine call that outlived its node made something",

@@ -7,6 +7,7 @@ mod defects;
 mod host;
 mod plans;
 mod scene;
+mod slots;
 mod table;
 mod target;
 mod walk;

@@ -13,13 +13,13 @@ use oac_model::{AllocationId, Digest, Generation, StoreId, Time};
 
 use crate::scene::node as id;
 
-const URL: &str = "https://core.example";
+pub const URL: &str = "https://core.example";
 
 fn store() -> StoreId {
     "00000000-0000-4000-8000-00000000aaaa".parse().unwrap()
 }
 
-fn node(n: usize) -> Node {
+pub fn node(n: usize) -> Node {
     Node {
         id: id(n),
         created_at: Time::from_millis(1_000 + i64::try_from(n).unwrap()).unwrap(),
@@ -40,7 +40,7 @@ fn node(n: usize) -> Node {
     }
 }
 
-fn needs() -> Needs {
+pub fn needs() -> Needs {
     Needs {
         store: store(),
         class: Digest::of("class"),

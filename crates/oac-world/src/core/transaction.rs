@@ -1,7 +1,7 @@
 //! Transactions on their way: they commit at one moment, or do not, and what their sender learns is another matter.
 
 use oac_lifecycle::{
-    allocation::Event,
+    allocation::{Event, Sighting},
     placement::{self, Request},
     reset,
 };
@@ -436,6 +436,7 @@ impl World {
         match applied {
             Ok(state) => {
                 if let Some(before) = before {
+                    self.loss_releases(&before, event);
                     self.say(|| format!("allocation {}: {event:?} -> {state:?}", ids::number(id.as_uuid())));
                     self.check_event(&before, event, detail);
                 }
@@ -449,6 +450,18 @@ impl World {
                 false
             }
             Err(NotApplied::Missing) => false,
+        }
+    }
+
+    /// A planted defect.
+    fn loss_releases(&mut self, before: &crate::database::AllocationRow, event: Event) {
+        let lost = event == Event::Observed(Sighting::Absent { lost: true });
+        if self.has(Defect::LossReleases)
+            && before.state == AllocationState::Creating
+            && lost
+            && let Some(row) = self.db.allocations.get_mut(&before.id)
+        {
+            row.state = AllocationState::Released;
         }
     }
 }

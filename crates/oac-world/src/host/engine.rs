@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use oac_lifecycle::allocation::Cause;
 use oac_model::{AllocationId, Generation};
 use oac_provider::Phase;
 
@@ -287,6 +288,10 @@ impl World {
         {
             container.status = Status::Running;
             self.say(|| format!("host {host}: the engine restarts a container"));
+            let lost = self.db.allocations.get(&allocation).and_then(|row| row.cause);
+            self.demand(lost != Some(Cause::ComputeLost), Invariant::P10, || {
+                "a sandbox that was declared lost runs again".to_owned()
+            });
             self.after(100, 4_000, Happening::RuntimeDials(host, boot, allocation));
         }
     }

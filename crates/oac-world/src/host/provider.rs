@@ -362,7 +362,8 @@ impl World {
         let (reference, receipt, _) = self.receipt(host, id);
         let here = &self.hosts[host];
         let boot = ids::boot(here.boot);
-        let steady = self.now >= here.engine.steady_since + STEADY && self.now >= here.engine.down_until;
+        let steady = self.now >= here.engine.steady_since + STEADY && self.now >= here.engine.down_until
+            || self.has(Defect::LossBeforeSteady);
         let present = |state: &str, bootstrap_complete, create_settled| Info {
             reference,
             provider_id: format!("container-{}", ids::number(reference.allocation_id.as_uuid())),
@@ -427,6 +428,9 @@ impl World {
             return;
         }
         self.after(600_000, 600_000, Happening::SweepDue(host, run));
+        if self.has(Defect::NothingSwept) {
+            return;
+        }
         let here = &self.hosts[host];
         if self.now < here.engine.down_until {
             return;
