@@ -8,8 +8,6 @@ pub const RECORD_BYTES: usize = 16 * 1024;
 pub const TOKEN_BYTES: usize = 4096;
 /// A body that Core answers on a machine route.
 pub const CORE_BODY_BYTES: usize = 16 * 1024;
-/// The head of an answer, Core's or a proxy's.
-pub const HEAD_BYTES: usize = 32 * 1024;
 /// GET identity, GET configuration, POST enroll.
 pub const CORE_CALL: Duration = Duration::from_secs(15);
 /// A write that moves no byte for this long closes the connection.

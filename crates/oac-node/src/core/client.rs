@@ -1,16 +1,18 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
-use oac_proxy::{Proxies, ProxyError};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use http::HeaderValue;
+use oac_dial::{Surroundings, Way};
+use oac_proxy::ProxyError;
 
-use super::transport::Transport;
 use crate::{clock::Clock, origin::Origin};
+
+const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node/", env!("CARGO_PKG_VERSION")));
 
 /// The HTTP side of one Core. Follows no redirect and sends credentials in the Authorization header only (INV-P25).
 #[derive(Clone)]
 pub struct CoreClient {
     pub(super) origin: Origin,
-    pub(super) transport: Transport,
+    pub(super) way: Way,
     pub(crate) clock: Clock,
 }
 
@@ -24,48 +26,13 @@ pub enum ClientError {
     Address(Origin, #[source] url::ParseError),
 }
 
-/// What surrounds a node and decides how it reaches Core.
-#[derive(Debug, Clone)]
-pub struct Surroundings {
-    pub proxies: Proxies,
-    /// Who is believed to say which host is Core.
-    pub roots: RootCertStore,
-}
-
-/// No proxy, and nobody to believe: enough for a Core under plain http.
-impl Default for Surroundings {
-    fn default() -> Self {
-        Self {
-            proxies: Proxies::default(),
-            roots: RootCertStore::empty(),
-        }
-    }
-}
-
-impl Surroundings {
-    /// The environment's proxies, and the bundled roots beside the system's: a host may have no CA files, or one of its
-    /// own.
-    pub fn of_this_process() -> Result<Self, ProxyError> {
-        let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Ok(Self {
-            proxies: Proxies::from_variables(|name| std::env::var_os(name))?,
-            roots,
-        })
-    }
-}
-
 impl CoreClient {
     /// Limits run by `clock`.
     pub fn new(origin: Origin, surroundings: Surroundings, clock: Clock) -> Result<Self, ClientError> {
-        let tls = Arc::new(tls(surroundings.roots)?);
-        let transport = Transport::new(&origin, &surroundings.proxies, tls)
+        let tls = oac_dial::tls(surroundings.roots).map_err(ClientError::Tls)?;
+        let way = Way::new(origin.url(), &surroundings.proxies, tls, PROGRAM)
             .map_err(|error| ClientError::Address(origin.clone(), error))?;
-        Ok(Self {
-            origin,
-            transport,
-            clock,
-        })
+        Ok(Self { origin, way, clock })
     }
 
     /// `None` when `work` takes longer.
@@ -78,20 +45,10 @@ impl CoreClient {
     }
 }
 
-fn tls(roots: RootCertStore) -> Result<ClientConfig, ClientError> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(ClientError::Tls)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
 /// Core's address, and the proxy on the way.
 impl fmt::Display for CoreClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.origin, self.transport.via())
+        write!(f, "{}{}", self.origin, self.way.via())
     }
 }
 

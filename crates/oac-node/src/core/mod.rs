@@ -4,10 +4,9 @@ mod client;
 mod routes;
 mod socket;
 mod stream;
-mod transport;
 
-pub use client::{ClientError, CoreClient, Surroundings};
+pub use client::{ClientError, CoreClient};
+pub use oac_dial::{ReachError, Surroundings};
 pub(crate) use routes::Enrollment;
 pub use routes::{CallError, Confirmed};
 pub(crate) use socket::{Connection, DialError, Incoming};
-pub use transport::ReachError;

@@ -4,16 +4,14 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use http_body_util::Full;
+use oac_dial::{ReachError, Rest, request_to};
 use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret};
 use oac_wire::{frames::Identity, strict};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{
-    CoreClient,
-    transport::{ReachError, Rest, request_to},
-};
-use crate::limits::CORE_CALL;
+use super::CoreClient;
+use crate::limits::{CORE_BODY_BYTES, CORE_CALL};
 
 /// What Core says of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,11 +165,11 @@ impl CoreClient {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::from(body)).map_err(|_| CallError::Answer)?;
-        let asked = self.within(CORE_CALL, self.transport.ask(request)).await;
+        let asked = self
+            .within(CORE_CALL, self.way.ask(request, CORE_BODY_BYTES))
+            .await;
         let answer = asked
-            .ok_or_else(|| CallError::Late {
-                via: self.transport.via(),
-            })?
+            .ok_or_else(|| CallError::Late { via: self.way.via() })?
             .map_err(|error| match error {
                 ReachError::Large => CallError::Answer,
                 error => CallError::Network(error),

@@ -11,6 +11,7 @@ use http::{
 use http_body_util::Full;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use oac_dial::{Answer, ReachError, Rest, request_to};
 use oac_model::{NodeId, Secret};
 use oac_wire::limits::REQUEST_FRAME_BYTES;
 use tokio::{
@@ -31,11 +32,10 @@ use super::{
     CoreClient,
     routes::authorization,
     stream::{Progress, Watched},
-    transport::{Answer, ReachError, Rest, request_to},
 };
 use crate::{
     clock::Clock,
-    limits::{CLOSE_WRITE, OUTGOING_FRAMES, WRITE_PROGRESS},
+    limits::{CLOSE_WRITE, CORE_BODY_BYTES, OUTGOING_FRAMES, WRITE_PROGRESS},
 };
 
 /// An upgrade that gave no connection.
@@ -85,7 +85,11 @@ impl CoreClient {
             .header(SEC_WEBSOCKET_KEY, &key)
             .body(Full::<Bytes>::default())
             .unwrap_or_else(|_| unreachable!("a route and these headers make a request"));
-        let Answer { head, rest } = self.transport.ask(request).await.map_err(DialError::Network)?;
+        let Answer { head, rest } = self
+            .way
+            .ask(request, CORE_BODY_BYTES)
+            .await
+            .map_err(DialError::Network)?;
         let upgraded = match (head.status, rest) {
             (StatusCode::UNAUTHORIZED, _) => return Err(DialError::Refused),
             (_, Rest::Switched(upgraded)) => upgraded,
@@ -189,7 +193,9 @@ async fn write_all(
 mod tests {
     use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
-    use super::{super::Surroundings, *};
+    use oac_dial::Surroundings;
+
+    use super::*;
     use crate::origin::Origin;
 
     /// The first bytes that a node with a Core of this scheme sends to it.

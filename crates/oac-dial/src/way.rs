@@ -1,11 +1,4 @@
-//! How bytes reach Core: TCP, through the CONNECT of a proxy where the environment names one, TLS where the origin is
-//! https, and one HTTP/1.1 exchange on it.
-//!
-//! Every call and the WebSocket go the same way, so that a node whose registration passed a proxy connects through it
-//! too. CONNECT also serves http origins: a proxy that is asked for the upgrade itself strips it as hop-by-hop. Nothing of
-//! a credential, the proxy's included, is in an error.
-
-use std::{io, sync::Arc, vec};
+use std::{io, pin::Pin, sync::Arc, vec};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -16,7 +9,7 @@ use http::{
     request, response,
 };
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::{client::conn::http1, upgrade::Upgraded};
+use hyper::{body::Incoming, client::conn::http1, upgrade::Upgraded};
 use hyper_util::{
     client::legacy::connect::{HttpConnector, dns::Name},
     rt::TokioIo,
@@ -28,12 +21,10 @@ use tokio_rustls::TlsConnector;
 use tower::Service;
 use url::Url;
 
-use crate::{
-    limits::{CORE_BODY_BYTES, HEAD_BYTES},
-    origin::Origin,
-};
-
-const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node/", env!("CARGO_PKG_VERSION")));
+/// The head of an answer, a server's or a proxy's.
+const HEAD_BYTES: usize = 32 * 1024;
+/// What is read ahead of an answer that is taken as it arrives.
+const AHEAD_BYTES: usize = 256 * 1024;
 
 /// A connection that gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +55,7 @@ pub enum ReachError {
     },
     #[error("the connection broke before an answer came")]
     Broken(#[source] hyper::Error),
-    #[error("the answer has more than 16 KiB")]
+    #[error("the answer has more bytes than it may have")]
     Large,
 }
 
@@ -76,9 +67,11 @@ fn hint(status: StatusCode) -> &'static str {
     }
 }
 
-/// The way to one Core.
+/// The way to one origin. Every exchange goes the same way, a handed-over one included: CONNECT also serves http
+/// origins, since a proxy that is asked for an upgrade itself strips it as hop-by-hop.
 #[derive(Clone)]
-pub(super) struct Transport {
+pub struct Way {
+    program: HeaderValue,
     /// Host and port, as CONNECT names them.
     target: Uri,
     authority: String,
@@ -87,12 +80,12 @@ pub(super) struct Transport {
 }
 
 /// What an exchange left.
-pub(super) struct Answer {
-    pub(super) head: response::Parts,
-    pub(super) rest: Rest,
+pub struct Answer {
+    pub head: response::Parts,
+    pub rest: Rest,
 }
 
-pub(super) enum Rest {
+pub enum Rest {
     /// Another protocol follows.
     Switched(TokioIo<Upgraded>),
     /// The whole body.
@@ -102,13 +95,14 @@ pub(super) enum Rest {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-impl Transport {
-    pub(super) fn new(
-        origin: &Origin,
+impl Way {
+    /// To the origin of `url`, an http or https one. `program` names this program to the server.
+    pub fn new(
+        url: &Url,
         proxies: &Proxies,
         tls: Arc<ClientConfig>,
+        program: HeaderValue,
     ) -> Result<Self, url::ParseError> {
-        let url = origin.url();
         let host = url.host().ok_or(url::ParseError::EmptyHost)?;
         let port = url.port_or_known_default().ok_or(url::ParseError::InvalidPort)?;
         let tls = match url.scheme() {
@@ -117,6 +111,7 @@ impl Transport {
         };
         let authority = format!("{host}:{port}");
         Ok(Self {
+            program,
             target: authority
                 .parse()
                 .map_err(|_| url::ParseError::InvalidDomainCharacter)?,
@@ -127,23 +122,59 @@ impl Transport {
     }
 
     /// ` through the proxy host:port`, or nothing.
-    pub(super) fn via(&self) -> String {
+    pub fn via(&self) -> String {
         self.proxy
             .as_ref()
             .map(|proxy| format!(" through the proxy {proxy}"))
             .unwrap_or_default()
     }
 
-    /// Sends one request over a connection of its own. `request` has path and query as its target.
-    pub(super) async fn ask(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, ReachError> {
+    /// Sends one request over a connection of its own, and takes an answer of at most `limit` bytes. `request` has path
+    /// and query as its target.
+    pub async fn ask(&self, request: Request<Full<Bytes>>, limit: usize) -> Result<Answer, ReachError> {
         let stream = self.connect().await?;
+        exchange(stream, self.headed(request), limit)
+            .await
+            .map_err(|failed| match failed {
+                Failed::Broken(source) => ReachError::Broken(source),
+                Failed::Large => ReachError::Large,
+            })
+    }
+
+    /// As [`Self::ask`], with the body still to come.
+    pub async fn open(&self, request: Request<Full<Bytes>>) -> Result<Arriving, ReachError> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) = http1::Builder::new()
+            .max_buf_size(AHEAD_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(ReachError::Broken)?;
+        let mut connection: Connection = Box::pin(async move {
+            // How a connection ended is in the answer too, or in its absence.
+            let _ = connection.await;
+        });
+        let answer = {
+            let mut answer = std::pin::pin!(sender.send_request(self.headed(request)));
+            tokio::select! {
+                biased;
+                answer = &mut answer => answer,
+                () = &mut connection => answer.await,
+            }
+        };
+        let (head, body) = answer.map_err(ReachError::Broken)?.into_parts();
+        Ok(Arriving {
+            head,
+            body,
+            connection: Some(connection),
+            _sender: sender,
+        })
+    }
+
+    fn headed(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         let headers = request.headers_mut();
         headers.insert(HOST, self.host_header());
-        headers.insert(USER_AGENT, PROGRAM);
-        exchange(stream, request).await.map_err(|failed| match failed {
-            Failed::Broken(source) => ReachError::Broken(source),
-            Failed::Large => ReachError::Large,
-        })
+        headers.insert(USER_AGENT, self.program.clone());
+        request
     }
 
     /// Without a port that goes without saying.
@@ -178,7 +209,7 @@ impl Transport {
         *request.method_mut() = Method::CONNECT;
         *request.uri_mut() = self.target.clone();
         let headers = request.headers_mut();
-        headers.insert(USER_AGENT, PROGRAM);
+        headers.insert(USER_AGENT, self.program.clone());
         if let Ok(host) = HeaderValue::from_str(&self.authority) {
             headers.insert(HOST, host);
         }
@@ -188,7 +219,7 @@ impl Transport {
             value.set_sensitive(true);
             headers.insert(PROXY_AUTHORIZATION, value);
         }
-        match exchange(Box::new(stream), request).await {
+        match exchange(Box::new(stream), request, 0).await {
             Ok(Answer {
                 rest: Rest::Switched(stream),
                 ..
@@ -204,8 +235,8 @@ impl Transport {
     }
 }
 
-/// The path and query of a route, and nothing of the origin.
-pub(super) fn request_to(url: &Url) -> request::Builder {
+/// The path and query of an address, and nothing of its origin.
+pub fn request_to(url: &Url) -> request::Builder {
     let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
     Request::builder().uri(target)
 }
@@ -260,6 +291,47 @@ impl Service<Name> for Names {
     }
 }
 
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// An answer whose body is taken as it arrives.
+pub struct Arriving {
+    pub head: response::Parts,
+    body: Incoming,
+    /// Drives the body; `None` once it has ended.
+    connection: Option<Connection>,
+    /// While it lives the connection waits for the body to be taken.
+    _sender: http1::SendRequest<Full<Bytes>>,
+}
+
+impl Arriving {
+    /// The next bytes; `None` at the end of a body that came whole. May be dropped and called again.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, ReachError> {
+        loop {
+            let frame = match &mut self.connection {
+                Some(connection) => tokio::select! {
+                    biased;
+                    frame = self.body.frame() => frame,
+                    () = connection => {
+                        self.connection = None;
+                        continue;
+                    }
+                },
+                None => self.body.frame().await,
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(ReachError::Broken(error)),
+                Some(Ok(frame)) => {
+                    // What is no data is a trailer, which nobody asked for.
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+}
+
 enum Failed {
     Broken(hyper::Error),
     Large,
@@ -267,7 +339,11 @@ enum Failed {
 
 /// One request on `stream`. What was agreed to become another protocol is handed on; any other answer is read whole,
 /// that of a CONNECT excepted, which is somebody else's page.
-async fn exchange(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Result<Answer, Failed> {
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+    limit: usize,
+) -> Result<Answer, Failed> {
     let is_connect = request.method() == Method::CONNECT;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEAD_BYTES)
@@ -295,7 +371,7 @@ async fn exchange(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Res
                 rest: Rest::Body(Bytes::new()),
             });
         }
-        let body = match Limited::new(body, CORE_BODY_BYTES).collect().await {
+        let body = match Limited::new(body, limit).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => return Err(Failed::Large),
             Err(error) => match error.downcast() {
