@@ -4,11 +4,17 @@
 //! | module | in | out |
 //! | --- | --- | --- |
 //! | [`manifest`], [`metadata`], [`index`], [`layout`] | bytes | a release that can no longer be wrong, or why it is none; pure |
+//! | [`source`], [`bundle`], [`fetch`] with the feature `fetch` | a commit, a server or a folder | verified metadata, bytes that are not trusted yet |
+//! | [`payload`], [`progress`] | artifacts and a source | files on a node, each complete and true |
 //! | [`image`], with the feature `image` | a base of Debian packages, the static `oac-runtime`, a commit | an archive that engines load, and its two digests |
 //!
 //! A text is judged in one place, [`metadata::Metadata::parse`], for publisher, Core and reader alike. The same input
 //! builds the same bytes. This crate starts no engine.
 
+pub mod bundle;
+#[cfg(feature = "fetch")]
+pub mod fetch;
+mod folder;
 #[cfg(feature = "image")]
 pub mod image;
 pub mod index;
@@ -16,6 +22,10 @@ pub mod layout;
 pub mod limits;
 pub mod manifest;
 pub mod metadata;
+pub mod pace;
+pub mod payload;
+pub mod progress;
 mod seccomp;
+pub mod source;
 
 pub use seccomp::SECCOMP_PROFILE;

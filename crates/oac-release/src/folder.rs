@@ -1,0 +1,88 @@
+//! A release directory that somebody else wrote: opened without following links, believed in nothing.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{self, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+/// Held open, so that its path cannot be exchanged.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn fault(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+fn readable(errno: Errno) -> io::Error {
+    match errno {
+        Errno::LOOP => fault("it is a symbolic link"),
+        Errno::NOTDIR => fault("it is not a directory"),
+        errno => errno.into(),
+    }
+}
+
+impl Folder {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let fd = fs::open(path, OPEN | OFlags::DIRECTORY, Mode::empty()).map_err(readable)?;
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory `name` in this one; `None` when there is none.
+    pub(crate) fn enter(&self, name: &str) -> io::Result<Option<Self>> {
+        match fs::openat(&self.fd, name, OPEN | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(fd) => Ok(Some(Self {
+                fd,
+                path: self.path.join(name),
+            })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(readable(errno)),
+        }
+    }
+
+    /// The regular file `name`; `None` when there is none.
+    pub(crate) fn file(&self, name: &str) -> io::Result<Option<(File, Stat)>> {
+        // Not held up by a pipe that somebody put there.
+        let fd = match fs::openat(&self.fd, name, OPEN | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(readable(errno)),
+        };
+        let stat = fs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(fault("it is not a regular file"));
+        }
+        Ok(Some((File::from(fd), stat)))
+    }
+
+    /// The bytes of a file of at most `limit` bytes; `None` when there is none.
+    pub(crate) fn read(&self, name: &str, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some((file, _)) = self.file(name)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > limit {
+            return Err(fault("it has more bytes than it may have"));
+        }
+        Ok(Some(bytes))
+    }
+}
