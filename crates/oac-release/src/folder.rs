@@ -46,6 +46,10 @@ impl Folder {
         &self.path
     }
 
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// The directory `name` in this one; `None` when there is none.
     pub(crate) fn enter(&self, name: &str) -> io::Result<Option<Self>> {
         match fs::openat(&self.fd, name, OPEN | OFlags::DIRECTORY, Mode::empty()) {
@@ -84,5 +88,20 @@ impl Folder {
             return Err(fault("it has more bytes than it may have"));
         }
         Ok(Some(bytes))
+    }
+
+    /// Everything in it, sorted. A name that is no text is none of ours.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") => {}
+                Ok(name) => names.push(name.to_owned()),
+                Err(_) => return Err(fault("it holds a name that is no text")),
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 }

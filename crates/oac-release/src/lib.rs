@@ -6,6 +6,7 @@
 //! | [`manifest`], [`metadata`], [`index`], [`layout`] | bytes | a release that can no longer be wrong, or why it is none; pure |
 //! | [`source`], [`bundle`], [`fetch`] with the feature `fetch` | a commit, a server or a folder | verified metadata, bytes that are not trusted yet |
 //! | [`payload`], [`progress`] | artifacts and a source | files on a node, each complete and true |
+//! | [`store`] | a release directory, what is kept already | a release published whole or not at all; what Core may serve |
 //! | [`image`], with the feature `image` | a base of Debian packages, the static `oac-runtime`, a commit | an archive that engines load, and its two digests |
 //!
 //! A text is judged in one place, [`metadata::Metadata::parse`], for publisher, Core and reader alike. The same input
@@ -20,6 +21,8 @@ pub mod image;
 pub mod index;
 pub mod layout;
 pub mod limits;
+#[cfg(feature = "made")]
+pub mod made;
 pub mod manifest;
 pub mod metadata;
 pub mod pace;
@@ -27,5 +30,6 @@ pub mod payload;
 pub mod progress;
 mod seccomp;
 pub mod source;
+pub mod store;
 
 pub use seccomp::SECCOMP_PROFILE;

@@ -10,10 +10,9 @@ use oac_release::{
     source::{self, ReadError},
 };
 
-use crate::{
-    fetching::{Node, sized, whole},
-    made::commit,
-};
+use oac_release::made::commit;
+
+use crate::fetching::{Node, sized, whole};
 
 fn get(node: &Node, bundle: &mut Bundle) -> Result<(), PayloadError> {
     let release = source::release(bundle, commit('a'), None)?;

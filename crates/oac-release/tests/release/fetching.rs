@@ -24,10 +24,9 @@ use oac_release::{
 };
 use url::Url;
 
-use crate::{
-    made::{Made, commit, made, made_of},
-    server::{Asked, Server, Stream, hang, head, roots, say},
-};
+use oac_release::made::{Made, commit, made, made_of};
+
+use crate::server::{Asked, Server, Stream, hang, head, roots, say};
 
 /// Of a file that hostile servers play with: long enough for several reads, short enough for many tries.
 pub(crate) const SIZE: usize = 300_000;

@@ -2,8 +2,9 @@
 
 mod bundle;
 mod fetching;
-#[allow(dead_code, reason = "what the tests of publishing and fetching use")]
-mod made;
+mod killing;
 mod metadata;
+mod publishing;
 mod random_server;
 mod server;
+mod shelf;

@@ -9,7 +9,7 @@ use oac_release::{
 };
 use serde_json::{Value, json};
 
-use crate::made::{Made, commit, key, made, made_of};
+use oac_release::made::{Made, commit, key, made, made_of};
 
 fn good() -> (Made, Value) {
     let made = made(commit('a'), "good");
@@ -366,7 +366,7 @@ fn a_specifications_runtime_follows_from_the_manifest_and_only_it_matches() {
             assert_eq!(found, member);
         }
     }
-    let other = crate::made::made(commit('b'), "good");
+    let other = oac_release::made::made(commit('b'), "good");
     assert_eq!(
         other.metadata.manifest().matches(&docker),
         Err(Mismatch::Differs("source_commit"))

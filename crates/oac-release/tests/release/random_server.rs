@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use oac_release::layout::Role;
 
+use oac_release::made::commit;
+
 use crate::{
     fetching::{Node, SIZE, honest, hurried, ranged, sized, whole},
-    made::commit,
     server::{Asked, Server, Stream, head, say},
 };
 

@@ -1,0 +1,138 @@
+//! What Core may serve of a release directory.
+
+use std::{collections::HashMap, io::Read as _, os::unix::fs::PermissionsExt as _};
+
+use oac_release::{
+    layout,
+    metadata::ARTIFACTS,
+    store::{self, FileKey, Holding, Shelf},
+};
+
+use oac_release::made::{commit, made, made_of};
+
+use crate::publishing::Shop;
+
+/// Reads the shelf and hashes everything, as Core does in the background.
+fn hashed(shop: &Shop, before: &Shelf, verdicts: &mut HashMap<FileKey, bool>) -> Shelf {
+    loop {
+        let shelf = Shelf::read(&shop.releases(), before, verdicts).unwrap();
+        let Some((commit, artifact, key)) = shelf.unread() else {
+            return shelf;
+        };
+        let verdict = store::verify(&shop.releases(), commit, &artifact, key).unwrap();
+        verdicts.insert(key, verdict.unwrap());
+    }
+}
+
+// inv: INV-R6
+#[test]
+fn a_file_whose_bytes_are_wrong_counts_as_missing_and_is_never_opened() {
+    let shop = Shop::new();
+    let release = made(commit('a'), "x");
+    shop.publish(&shop.offer("offer", &release)).unwrap();
+    let mut verdicts = HashMap::new();
+    let shelf = hashed(&shop, &Shelf::default(), &mut verdicts);
+    assert!(shelf.problems.is_empty() && verdicts.values().all(|right| *right));
+    let name = layout::SECCOMP.filename(commit('a'));
+    let path = shop
+        .releases()
+        .join(commit('a').to_string())
+        .join(ARTIFACTS)
+        .join(&name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    // Not looked at again yet, and already another file than the one that was hashed.
+    assert!(shelf.open(commit('a'), &name).unwrap().is_none());
+    let after = hashed(&shop, &shelf, &mut verdicts);
+    assert!(after.open(commit('a'), &name).unwrap().is_none());
+    assert_eq!(after.problems.len(), 1);
+    let index = after.index(false).unwrap();
+    assert!(!index.providers.docker && index.providers.microsandbox);
+    assert!(after.index(true).unwrap().providers.docker);
+    let other = layout::NODE.filename(commit('a'));
+    let (mut file, _) = after.open(commit('a'), &other).unwrap().unwrap();
+    let mut served = Vec::new();
+    file.read_to_end(&mut served).unwrap();
+    assert_eq!(served, release.bytes(&layout::NODE));
+}
+
+// inv: INV-R5
+#[test]
+fn what_metadata_said_once_it_goes_on_saying() {
+    let shop = Shop::new();
+    let release = made(commit('a'), "x");
+    shop.publish(&shop.offer("offer", &release)).unwrap();
+    let before = shop.shelf();
+    // Somebody exchanges the whole release by hand.
+    let folder = shop.releases().join(commit('a').to_string());
+    std::fs::remove_dir_all(&folder).unwrap();
+    made(commit('a'), "other").write(&folder);
+    let after = hashed(&shop, &before, &mut HashMap::new());
+    let shelved = after.release(commit('a')).unwrap();
+    assert_eq!(*shelved.metadata, release.metadata);
+    assert!(
+        shelved
+            .files
+            .iter()
+            .all(|holding| matches!(holding, Holding::Wrong))
+    );
+}
+
+// inv: INV-R2
+#[test]
+fn a_release_with_invalid_metadata_is_no_release() {
+    let shop = Shop::new();
+    shop.publish(&shop.offer("offer", &made(commit('a'), "x")))
+        .unwrap();
+    let folder = shop.releases().join(commit('a').to_string());
+    for (name, text) in [("manifest.json", "{}"), ("SHA256SUMS", "")] {
+        let path = folder.join(name);
+        let good = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let shelf = shop.shelf();
+        assert_eq!(
+            (shelf.current(), shelf.releases().count(), shelf.problems.len()),
+            (None, 0, 1)
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, good).unwrap();
+    }
+    // Under another commit's name it is none either.
+    std::fs::rename(&folder, shop.releases().join(commit('b').to_string())).unwrap();
+    assert_eq!(shop.shelf().releases().count(), 0);
+}
+
+// inv: INV-R15
+#[test]
+fn a_provider_is_complete_when_each_file_it_needs_is_held_or_found_elsewhere() {
+    let rows = [layout::NODE, layout::INSTALLER, layout::IMAGE, layout::SECCOMP];
+    let release = made_of(commit('a'), &rows, |row| row.key.into());
+    let shop = Shop::new();
+    shop.publish(&shop.offer("offer", &release)).unwrap();
+    let index = shop.shelf().index(true).unwrap();
+    // It holds no file of microsandbox at all, wherever they might be redirected to.
+    assert!(index.providers.docker && !index.providers.microsandbox);
+    assert_eq!(index.manifest_sha256, release.metadata.manifest_sha256());
+    assert_eq!(index.releases, [commit('a')]);
+    let installer = index.installer.0.unwrap();
+    assert_eq!(installer.filename, layout::INSTALLER.filename(commit('a')));
+    for row in [layout::IMAGE, layout::SECCOMP, layout::NODE, layout::INSTALLER] {
+        let shop = Shop::new();
+        shop.publish(&shop.offer("offer", &release)).unwrap();
+        let path = shop.releases().join(commit('a').to_string()).join(ARTIFACTS);
+        std::fs::remove_file(path.join(row.filename(commit('a')))).unwrap();
+        assert!(
+            !shop.shelf().index(false).unwrap().providers.docker,
+            "{}",
+            row.key
+        );
+        // The installer is never found elsewhere.
+        let elsewhere = shop.shelf().index(true).unwrap();
+        assert_eq!(elsewhere.providers.docker, row != layout::INSTALLER);
+        assert_eq!(elsewhere.installer.0.is_some(), row != layout::INSTALLER);
+    }
+    assert!(Shop::new().shelf().index(true).is_none());
+}
