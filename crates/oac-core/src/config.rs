@@ -4,6 +4,7 @@
 //! starts Core means what it says.
 
 mod address;
+mod release_url;
 mod secret_file;
 mod trusted;
 
@@ -17,6 +18,7 @@ use oac_store::{Database, OpenError};
 use serde::Deserialize;
 
 pub use address::{AddressError, PublicUrl};
+pub use release_url::{ReleaseUrl, ReleaseUrlError};
 pub use secret_file::{SecretFileError, read_private_file, read_secret_file};
 pub use trusted::{NetworkError, TrustedProxies};
 
@@ -24,6 +26,7 @@ pub use trusted::{NetworkError, TrustedProxies};
 pub const DEFAULT_PATH: &str = "/etc/oac-core/config.toml";
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:9464";
+const DEFAULT_RELEASE_DIR: &str = "/var/lib/oac-core/releases";
 const DEFAULT_DATABASE: &str = "sqlite:///var/lib/oac-core/core.db";
 
 /// What Core was told.
@@ -41,6 +44,10 @@ pub struct Config {
     /// What every listener shows; without it they speak plain HTTP.
     pub tls: Option<TlsFiles>,
     pub trusted_proxies: TrustedProxies,
+    /// Where the releases are that Core serves; a missing directory holds none.
+    pub release_dir: PathBuf,
+    /// Where nodes find the files of releases that Core does not hold; without it nowhere.
+    pub release_url: Option<ReleaseUrl>,
 }
 
 /// A certificate with its chain, and the key of the certificate, as PEM files. The key's has mode 0600.
@@ -72,6 +79,10 @@ pub enum ConfigError {
     Password(#[source] SecretFileError),
     #[error("`tls` is not usable: give both `certificate_file` and `key_file`, or neither")]
     HalfTls,
+    #[error("`release_dir` is not usable: give an absolute path")]
+    ReleaseDir,
+    #[error("`release_url` is not usable")]
+    ReleaseUrl(#[source] ReleaseUrlError),
     #[error("`trusted_proxies` is not usable")]
     TrustedProxies(#[source] NetworkError),
 }
@@ -152,6 +163,15 @@ impl Config {
             None | Some((None, None)) => None,
             Some(_) => return Err(ConfigError::HalfTls),
         };
+        let release_dir = file.release_dir.unwrap_or_else(|| DEFAULT_RELEASE_DIR.into());
+        if !release_dir.is_absolute() {
+            return Err(ConfigError::ReleaseDir);
+        }
+        let release_url = file
+            .release_url
+            .map(|url| url.parse())
+            .transpose()
+            .map_err(ConfigError::ReleaseUrl)?;
         let trusted_proxies = TrustedProxies::parse(&file.trusted_proxies.unwrap_or_default())
             .map_err(ConfigError::TrustedProxies)?;
         Ok(Self {
@@ -162,6 +182,8 @@ impl Config {
             database_password,
             tls,
             trusted_proxies,
+            release_dir,
+            release_url,
         })
     }
 }
@@ -169,8 +191,6 @@ impl Config {
 impl File {
     fn refuse_what_is_not_built(&self) -> Result<(), ConfigError> {
         let keys = [
-            ("release_dir", self.release_dir.is_some()),
-            ("release_url", self.release_url.is_some()),
             ("seal_key_file", self.seal_key_file.is_some()),
             ("direct", self.direct.is_some()),
         ];
@@ -230,8 +250,6 @@ mod tests {
     #[test]
     fn a_key_of_a_feature_this_build_lacks_is_refused_by_name() {
         for (text, name) in [
-            ("release_dir = \"/r\"", "release_dir"),
-            ("release_url = \"https://r\"", "release_url"),
             ("seal_key_file = \"/k\"", "seal_key_file"),
             ("[direct]\nmax_active = 1", "direct"),
         ] {
@@ -246,6 +264,24 @@ mod tests {
         assert!(matches!(
             parse("metrics_listen = \"localhost:9\""),
             Err(ConfigError::MetricsListen(_))
+        ));
+    }
+
+    #[test]
+    fn releases_are_in_an_absolute_directory_and_elsewhere_at_an_https_address() {
+        let config = parse("").unwrap();
+        assert_eq!(config.release_dir, Path::new("/var/lib/oac-core/releases"));
+        assert_eq!(config.release_url, None);
+        let config = parse("release_dir = \"/r\"\nrelease_url = \"https://r/x\"").unwrap();
+        assert_eq!(config.release_dir, Path::new("/r"));
+        assert_eq!(config.release_url, "https://r/x".parse().ok());
+        assert!(matches!(
+            parse("release_dir = \"r\""),
+            Err(ConfigError::ReleaseDir)
+        ));
+        assert!(matches!(
+            parse("release_url = \"http://r\""),
+            Err(ConfigError::ReleaseUrl(_))
         ));
     }
 

@@ -19,6 +19,7 @@ mod openapi;
 pub mod owner;
 pub mod placement;
 pub mod presence;
+mod releases;
 pub mod resets;
 pub mod routes;
 pub mod run;

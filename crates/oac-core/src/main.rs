@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use oac_core::{config, http::error::Chain, run};
-use oac_model::CoreKeyId;
+use oac_model::{CoreKeyId, SourceCommit};
 
 /// The control plane of oac.
 #[derive(Parser)]
@@ -25,11 +25,33 @@ enum Command {
     },
     /// Prepare this host for Core.
     Setup,
-    /// Manage node files.
-    #[command(disable_help_flag = true)]
+    /// Manage the releases that nodes are made from.
     Release {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-        rest: Vec<String>,
+        #[command(subcommand)]
+        command: ReleaseCommand,
+    },
+}
+
+#[derive(Subcommand)]
+enum ReleaseCommand {
+    /// Publish a release, or add the files that a published one lacks. Nothing published is ever changed.
+    Publish {
+        #[command(flatten)]
+        at: At,
+        /// The release directory: manifest.json, SHA256SUMS and artifacts.
+        dir: PathBuf,
+        /// Leave the current release the current one.
+        #[arg(long)]
+        keep_current: bool,
+    },
+    /// List releases: what is held of each, which is current, which generations select it.
+    List(At),
+    /// Remove a release that is neither current nor selected by a generation that is kept.
+    Remove {
+        #[command(flatten)]
+        at: At,
+        /// The commit that `list` shows.
+        commit: SourceCommit,
     },
 }
 
@@ -75,7 +97,20 @@ async fn main() -> ExitCode {
             command: KeyCommand::Revoke { at, id },
         } => run::revoke_core_key(&at.config, id).await,
         Command::Setup => Err(run::ProgramError::NotBuilt("setup")),
-        Command::Release { .. } => Err(run::ProgramError::NotBuilt("release")),
+        Command::Release {
+            command:
+                ReleaseCommand::Publish {
+                    at,
+                    dir,
+                    keep_current,
+                },
+        } => run::publish_release(&at.config, &dir, keep_current),
+        Command::Release {
+            command: ReleaseCommand::List(at),
+        } => run::list_releases(&at.config).await,
+        Command::Release {
+            command: ReleaseCommand::Remove { at, commit },
+        } => run::remove_release(&at.config, commit).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

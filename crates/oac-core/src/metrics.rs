@@ -9,7 +9,7 @@
 
 mod labels;
 mod stored;
-mod table;
+pub(crate) mod table;
 
 use std::{
     sync::Arc,
@@ -127,6 +127,7 @@ pub async fn text(core: &Core) -> String {
     let epoch = ownership.map_or(0, |ownership| ownership.epoch.get());
     gauges.one(&table::OWNER_EPOCH, epoch as f64);
     gauges.one(&table::LINKS, core.links.count() as f64);
+    core.releases.show(&mut gauges);
     let version = [env!("CARGO_PKG_VERSION").to_owned()];
     gauges.many(&table::BUILD_INFO, [(version, 1.0)]);
     if ownership.is_some() {

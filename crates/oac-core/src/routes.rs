@@ -9,6 +9,7 @@ pub mod machine;
 pub mod nodes;
 mod observations;
 pub mod projects;
+mod releases;
 mod shapes;
 pub mod tokens;
 
@@ -25,5 +26,6 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(projects::routes());
     table.extend(keys::routes());
     table.extend(machine::routes());
+    table.extend(releases::routes());
     table
 }

@@ -1,6 +1,7 @@
 //! Starting, serving and stopping one Core.
 
 mod keys;
+mod releases;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -20,13 +21,14 @@ use crate::{
     link::{self, Links},
     metrics::{self, Metrics},
     owner::{self, OwnerHandle},
-    placement, presence, resets,
+    placement, presence, releases as node_files, resets,
     sessions::access::{self, Accesses},
     task::{Kind, Tasks},
     turns::{self, Turns},
 };
 
 pub use keys::{create_core_key, list_core_keys, revoke_core_key};
+pub use releases::{list_releases, publish_release, remove_release};
 
 /// Why a command of the program failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,8 @@ pub enum ProgramError {
     Listed(#[source] std::io::Error),
     #[error("no Core key has that id: check it with `oac-core core-key list`")]
     NoSuchKey,
+    #[error("the releases were left as they were")]
+    Release(#[from] oac_release::store::StoreError),
     #[error("the operating system gave no random bytes")]
     Entropy(#[source] getrandom::Error),
     #[error("signals cannot be received")]
@@ -164,6 +168,7 @@ pub async fn start_on(
         turns: Turns::default(),
         accesses: Accesses::default(),
         metrics,
+        releases: node_files::Releases::default(),
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });
@@ -172,6 +177,7 @@ pub async fn start_on(
         "owner lease",
         owner::keep(core.clone(), Holder::random(), lock),
     );
+    node_files::start(&core).await;
     start_workers(&core);
     if let Some(certificate) = certificate {
         tls::keep(&core, certificate);

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     config::Config, http::ApiError, hub::Hub, link::Links, metrics::Metrics, owner::OwnerHandle,
-    sessions::access::Accesses, task::Tasks, turns::Turns,
+    releases::Releases, sessions::access::Accesses, task::Tasks, turns::Turns,
 };
 
 /// One running Core, always used as `Arc<Core>`.
@@ -27,6 +27,8 @@ pub struct Core {
     /// What Sessions have open at their sandboxes beside Turns.
     pub accesses: Accesses,
     pub metrics: Metrics,
+    /// The files of nodes.
+    pub(crate) releases: Releases,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }

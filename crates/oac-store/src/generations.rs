@@ -43,6 +43,12 @@ impl Read {
         self.one(&rest, params![generation]).await
     }
 
+    /// Every kept generation, oldest first.
+    pub async fn kept_generations(&self) -> Result<Vec<GenerationRow>, StoreError> {
+        let rest = format!("WHERE {KEPT} ORDER BY generation");
+        self.many(&rest, params![]).await
+    }
+
     /// For each of `generations`, in their order, the digest of the kept one and `None` for one that is not. One
     /// statement judges all of them over target, pins, placements and allocations, so that nothing that commits in
     /// between falls through.

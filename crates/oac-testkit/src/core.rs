@@ -34,6 +34,8 @@ pub struct CoreOptions {
     pub tls: Option<crate::tls::Files>,
     /// Networks whose word about a client's address it believes.
     pub trusted_proxies: Vec<String>,
+    /// Where nodes are sent for files of releases that it does not hold.
+    pub release_url: Option<String>,
 }
 
 /// Where the data is; kept over [`TestCore::restart`].
@@ -154,6 +156,11 @@ impl TestCore {
             }),
             trusted_proxies: TrustedProxies::parse(&options.trusted_proxies)
                 .unwrap_or_else(|e| panic!("trusted proxies: {e}")),
+            release_dir: data.release_dir(),
+            release_url: options
+                .release_url
+                .as_deref()
+                .map(|url| url.parse().unwrap_or_else(|e| panic!("{url}: {e}"))),
         };
         let running = run::start_on(config.clone(), listeners, options.clock_offset_millis)
             .await
@@ -189,6 +196,11 @@ impl TestCore {
             Some(running) => &running.core,
             None => panic!("this Core was stopped"),
         }
+    }
+
+    /// Where it looks for releases; nothing is there at first.
+    pub fn release_dir(&self) -> std::path::PathBuf {
+        self.data.release_dir()
     }
 
     /// `database.url` of this Core's configuration.
@@ -373,6 +385,10 @@ impl TestCore {
 }
 
 impl Data {
+    fn release_dir(&self) -> std::path::PathBuf {
+        self.folder.path().join("releases")
+    }
+
     fn database_url(&self) -> String {
         match &self.database {
             Some(database) => database.url(),

@@ -36,6 +36,8 @@ oac_telemetry::table! {
         "Turns that did not end yet: queued, waiting, running. Owner only.";
     LINKS: Gauge "oac_core_links" []
         "Sandboxes linked to this Core now.";
+    RELEASE_FILES: Gauge "oac_core_release_files" ["state"]
+        "Files of published releases: held (hashed and right), unverified (not hashed yet), missing, wrong (not served).";
     PLACEMENTS: Counter "oac_core_placements_total" ["answer"]
         "Answers to demands for a sandbox: node, direct, preparing, unavailable, reset, closed. A demand that waits is answered again and again.";
     OPERATIONS: Counter "oac_core_operations_total" ["operation", "outcome"]

@@ -15,5 +15,6 @@ mod order;
 mod owner;
 mod program;
 mod projects;
+mod releases;
 mod secrets;
 mod transport;

@@ -58,7 +58,7 @@ async fn until_serving(core: &mut Program, url: &str) -> reqwest::Client {
 #[tokio::test]
 async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["setup", "release"] {
+    for command in ["setup"] {
         let (code, out, err) = run(&[command]).await;
         assert_eq!((code, out.as_str()), (Some(1), ""), "{command}");
         assert_eq!(
@@ -71,11 +71,11 @@ async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_noth
     let (code, _, err) = run(&["run", "--config", path]).await;
     assert_eq!(code, Some(1));
     assert!(err.contains("unknown field `colour`"), "{err}");
-    configure(folder.path(), "release_dir = \"/x\"");
+    configure(folder.path(), "seal_key_file = \"/x\"");
     let (code, _, err) = run(&["run", "--config", path]).await;
     assert_eq!(code, Some(1));
     assert!(
-        err.ends_with("`release_dir` is not supported by this build: remove it from the configuration\n"),
+        err.ends_with("`seal_key_file` is not supported by this build: remove it from the configuration\n"),
         "{err}"
     );
     assert!(!folder.path().join("core.db").exists(), "nothing was opened");

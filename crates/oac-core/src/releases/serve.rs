@@ -1,0 +1,192 @@
+//! The answers: metadata from memory, files from the disk, the rest from elsewhere. A request is matched against valid
+//! metadata; no path is made of it.
+
+use std::{
+    io::{Seek as _, SeekFrom},
+    sync::Arc,
+};
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use oac_model::{Digest, SourceCommit};
+use oac_release::{layout::Role, limits, metadata::Metadata, store::Shelf};
+use tokio::io::AsyncReadExt as _;
+use tokio_util::io::ReaderStream;
+
+use super::{
+    blocking,
+    range::{self, Wanted},
+};
+use crate::{Core, http::ApiError};
+
+/// Under which name something was asked for, and so how long its answer stays true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// As the current release's.
+    Current,
+    /// As one commit's: it never changes.
+    Release,
+}
+
+impl Named {
+    fn cache(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Current => "no-cache",
+            Self::Release => "public, max-age=31536000, immutable",
+        })
+    }
+}
+
+/// The current release, or 404.
+pub(crate) fn current(shelf: &Shelf) -> Result<SourceCommit, ApiError> {
+    shelf.current().ok_or_else(ApiError::not_found)
+}
+
+/// `index.json`.
+pub(crate) fn index(core: &Core, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let redirects = core.config.release_url.is_some();
+    let index = core
+        .releases
+        .shelf()
+        .index(redirects)
+        .ok_or_else(ApiError::not_found)?;
+    let bytes =
+        serde_json::to_vec(&index).unwrap_or_else(|error| unreachable!("an index is plain data: {error}"));
+    Ok(text(Named::Current, "application/json", bytes, headers))
+}
+
+/// One of a release's two metadata files.
+pub(crate) fn metadata(
+    shelf: &Shelf,
+    commit: SourceCommit,
+    named: Named,
+    kind: &'static str,
+    of: fn(&Metadata) -> &[u8],
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let release = shelf.release(commit).ok_or_else(ApiError::not_found)?;
+    Ok(text(named, kind, of(&release.metadata).to_vec(), headers))
+}
+
+fn text(named: Named, kind: &'static str, bytes: Vec<u8>, headers: &HeaderMap) -> Response {
+    let etag = etag(Digest::of(&bytes));
+    if range::is_known(headers, &etag) {
+        return answer(StatusCode::NOT_MODIFIED, named, &etag, &[], Body::empty());
+    }
+    let length = HeaderValue::from(bytes.len());
+    let extra = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CONTENT_LENGTH, length),
+    ];
+    answer(StatusCode::OK, named, &etag, &extra, Body::from(bytes))
+}
+
+/// A file of a release: what is held, else a redirect where one is allowed.
+pub(crate) async fn artifact(
+    core: &Arc<Core>,
+    shelf: Arc<Shelf>,
+    commit: SourceCommit,
+    filename: &str,
+    named: Named,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let release = shelf.release(commit).ok_or_else(ApiError::not_found)?;
+    let artifact = release.metadata.manifest().named(filename);
+    let artifact = artifact.ok_or_else(ApiError::not_found)?.clone();
+    let (looked_at, name) = (shelf.clone(), artifact.filename.clone());
+    let opened = blocking(move || {
+        looked_at
+            .open(commit, &name)
+            .map(|found| found.map(|(file, _)| file))
+    })
+    .await;
+    let opened = opened.unwrap_or_else(|error| {
+        tracing::error!(event = "release_file_unreadable", file = artifact.filename, %error, "a release file cannot be opened");
+        None
+    });
+    let Some(mut file) = opened else {
+        let elsewhere = core
+            .config
+            .release_url
+            .as_ref()
+            .filter(|_| artifact.role != Role::Installer);
+        let base = elsewhere.ok_or_else(ApiError::not_found)?;
+        return Ok(redirect(&base.to(commit, &artifact.filename)));
+    };
+    let (size, etag) = (artifact.size_bytes, etag(artifact.sha256));
+    if range::is_known(headers, &etag) {
+        return Ok(answer(StatusCode::NOT_MODIFIED, named, &etag, &[], Body::empty()));
+    }
+    let kind = (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    let accept = (header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let content_range = |text: String| {
+        let value = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        (header::CONTENT_RANGE, value)
+    };
+    let (status, first, count, range) = match range::wanted(headers, size, &etag) {
+        Wanted::Whole => (StatusCode::OK, 0, size, None),
+        Wanted::Part { first, last } => (
+            StatusCode::PARTIAL_CONTENT,
+            first,
+            last - first + 1,
+            Some(format!("bytes {first}-{last}/{size}")),
+        ),
+        Wanted::Nothing => {
+            let extra = [accept, content_range(format!("bytes */{size}"))];
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            return Ok(answer(status, named, &etag, &extra, Body::empty()));
+        }
+    };
+    let sought = blocking(move || file.seek(SeekFrom::Start(first)).map(|_| file)).await;
+    let file = sought.map_err(|error| {
+        tracing::error!(event = "release_file_unreadable", file = artifact.filename, %error, "a release file cannot be read");
+        ApiError::not_found()
+    })?;
+    let stream =
+        ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(count), limits::CHUNK_BYTES);
+    let mut extra = vec![kind, accept, (header::CONTENT_LENGTH, HeaderValue::from(count))];
+    extra.extend(range.map(content_range));
+    Ok(answer(status, named, &etag, &extra, Body::from_stream(stream)))
+}
+
+fn etag(digest: Digest) -> String {
+    format!("\"{digest}\"")
+}
+
+fn redirect(to: &str) -> Response {
+    let location = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static(""));
+    let headers = [
+        (header::LOCATION, location),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (StatusCode::FOUND, headers).into_response()
+}
+
+fn answer(
+    status: StatusCode,
+    named: Named,
+    etag: &str,
+    extra: &[(HeaderName, HeaderValue)],
+    body: Body,
+) -> Response {
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, named.cache());
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    if let Ok(etag) = HeaderValue::try_from(etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    for (name, value) in extra {
+        headers.insert(name, value.clone());
+    }
+    response
+}
