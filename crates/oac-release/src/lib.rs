@@ -7,11 +7,14 @@
 //! | [`source`], [`bundle`], [`fetch`] with the feature `fetch` | a commit, a server or a folder | verified metadata, bytes that are not trusted yet |
 //! | [`payload`], [`progress`] | artifacts and a source | files on a node, each complete and true |
 //! | [`store`] | a release directory, what is kept already | a release published whole or not at all; what Core may serve |
+//! | [`assemble`], with the feature `image` | programs, an image, a commit | a release directory that a publisher takes |
 //! | [`image`], with the feature `image` | a base of Debian packages, the static `oac-runtime`, a commit | an archive that engines load, and its two digests |
 //!
 //! A text is judged in one place, [`metadata::Metadata::parse`], for publisher, Core and reader alike. The same input
 //! builds the same bytes. This crate starts no engine.
 
+#[cfg(feature = "image")]
+pub mod assemble;
 pub mod bundle;
 #[cfg(feature = "fetch")]
 pub mod fetch;

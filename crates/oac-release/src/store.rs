@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metadata::MetadataError;
 
-pub use publish::{Published, publish};
+pub use publish::{Published, check, publish};
 pub use remove::remove;
 pub use shelf::{FileKey, Holding, Shelf, ShelfProblem, Shelved, verify};
 

@@ -41,10 +41,7 @@ const CONFLICT: Fault = |path, fault| StoreError::Conflict { path, fault };
 pub fn publish(release_dir: &Path, from: &Path, keep_current: bool) -> Result<Published, StoreError> {
     let shelf = Folder::open(release_dir).map_err(disk::failed(release_dir.to_owned()))?;
     let _lock = disk::lock(&shelf)?;
-    let input = Folder::open(from).map_err(disk::failed(from.to_owned()))?;
-    let metadata = read_metadata(&input, INVALID)?;
-    let offered = verify(&input, &metadata, INVALID)?;
-    check_image(&input, &metadata, &offered)?;
+    let (input, metadata, offered) = read(from)?;
     let commit = metadata.source_commit();
     let name = commit.to_string();
     let published = shelf
@@ -99,6 +96,20 @@ pub fn publish(release_dir: &Path, from: &Path, keep_current: bool) -> Result<Pu
         added: adding.iter().map(|artifact| artifact.filename.clone()).collect(),
         is_current: !keep_current,
     })
+}
+
+/// Whether the release in `from` could be published, as far as it can be said without what is published already.
+pub fn check(from: &Path) -> Result<Metadata, StoreError> {
+    read(from).map(|(_, metadata, _)| metadata)
+}
+
+/// A release that is offered, with the names of the files that are there, each verified.
+fn read(from: &Path) -> Result<(Folder, Metadata, BTreeSet<String>), StoreError> {
+    let input = Folder::open(from).map_err(disk::failed(from.to_owned()))?;
+    let metadata = read_metadata(&input, INVALID)?;
+    let offered = verify(&input, &metadata, INVALID)?;
+    check_image(&input, &metadata, &offered)?;
+    Ok((input, metadata, offered))
 }
 
 fn read_metadata(folder: &Folder, fault: Fault) -> Result<Metadata, StoreError> {

@@ -1,8 +1,10 @@
 //! Releases from outside: what is refused, published, fetched.
 
+mod assembling;
 mod bundle;
 mod fetching;
 mod killing;
+mod loading;
 mod metadata;
 mod publishing;
 mod random_server;
