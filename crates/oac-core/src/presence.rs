@@ -11,18 +11,20 @@ mod generations;
 mod record;
 mod reports;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use oac_model::{ConnectionId, Digest, NodeId};
 use oac_peer::core::{Facts, Presence, RecordFailure, Recorded};
 use oac_store::{Ownership, StoreError};
 use oac_wire::frames::Health;
 
-use crate::Core;
+use crate::{Core, task::Kind};
 
 pub(crate) use generations::answer_retention;
 pub use reports::Reports;
 
+/// How often the rows of generations that nothing keeps are removed.
+const COLLECT_TIMER: Duration = Duration::from_secs(600);
 /// Tries of one transaction that met a busy database.
 const TRIES: usize = 3;
 
@@ -107,5 +109,11 @@ pub(crate) async fn remove(core: &Arc<Core>, subject: &Subject) -> Result<(), Re
     }
 }
 
-/// Starts this part's workers: none; reports start what stores them.
-pub fn start(_core: &Arc<Core>) {}
+/// Starts this part's worker; reports start what stores them.
+pub fn start(core: &Arc<Core>) {
+    core.tasks.spawn(
+        Kind::Worker,
+        "generation rows",
+        generations::collect(core.clone()),
+    );
+}

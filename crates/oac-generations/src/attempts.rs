@@ -74,13 +74,14 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// A delivery was adopted. Returns the running attempt that it cancels: of a generation that was the target and is
-    /// not any more. Nothing is prepared before the first delivery.
+    /// A delivery was adopted. Returns the running attempt that it cancels: a changed target is prepared first, whatever
+    /// runs (INV-N37). Nothing is prepared before the first delivery.
     #[must_use = "the attempt's process group has to be killed"]
     pub fn deployed(&mut self, deployment: Deployment) -> Option<Generation> {
-        self.deployment = Some(deployment);
-        let running = self.running()?;
-        (running != deployment.target && Some(running) != deployment.serving).then_some(running)
+        let before = self.deployment.replace(deployment)?;
+        (before.target != deployment.target)
+            .then(|| self.running())
+            .flatten()
     }
 
     /// The generation whose attempt runs.
@@ -358,12 +359,19 @@ mod tests {
             "the first failure"
         );
         assert!(attempts.start(g(2), MINUTE * 3));
+        let served = Deployment {
+            serving: Some(g(2)),
+            ..next
+        };
+        assert_eq!(attempts.deployed(served), None, "the target is the same");
+        let newer = Deployment {
+            target: g(3),
+            serving: Some(g(2)),
+        };
         assert_eq!(
-            attempts.deployed(Deployment {
-                target: g(3),
-                serving: Some(g(2))
-            }),
-            None
+            attempts.deployed(newer),
+            Some(g(2)),
+            "a serving one waits for the target"
         );
         assert_eq!(attempts.overdue(MINUTE * 33 - Duration::from_millis(1)), None);
         assert_eq!(attempts.overdue(MINUTE * 33), Some(g(2)));

@@ -124,6 +124,17 @@ pub fn is_absent(store: &Store, generation: Generation) -> Result<bool, LeaseErr
     Ok(!exists(Kind::Lease) && !exists(Kind::LeaseIdentity))
 }
 
+/// The generations whose lease has no record: every open of them refuses, and an operator has to know.
+pub fn bare(store: &Store) -> Result<Vec<Generation>, LeaseError> {
+    let names = store.directory().names()?;
+    let leases = names.iter().filter_map(|name| match name.parse() {
+        Ok(Name(generation, Kind::Lease)) => Some(generation),
+        _ => None,
+    });
+    let has_record = |generation| names.contains(&Name(generation, Kind::LeaseIdentity).to_string());
+    Ok(leases.filter(|generation| !has_record(*generation)).collect())
+}
+
 /// The exclusive lock, without waiting. The caller holds `install.lock`.
 pub fn exclude(store: &Store, identity: Identity) -> Result<ExclusiveLease, LeaseError> {
     let lock = open(store.directory(), identity, Hold::Exclusive)?;

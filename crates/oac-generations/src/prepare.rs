@@ -100,6 +100,9 @@ impl PrepareError {
                 PayloadError::Conflict(_)
                 | PayloadError::Arrived(_)
                 | PayloadError::Supply(SupplyError::Transfer(_)),
+            )
+            | Self::Plan(
+                planned::PlanError::OtherRelease | planned::PlanError::NoFile(_) | planned::PlanError::Path,
             ) => 65,
             _ => 1,
         }

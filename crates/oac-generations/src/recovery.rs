@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use oac_model::Generation;
+
 use crate::{
+    records::Identity,
     state::State,
     store::{Found, Store, StoreError},
 };
@@ -10,7 +13,7 @@ use crate::{
 /// How a generation stands before anything was probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// A collection is unfinished; only a fresh grant resumes it. Nothing is built, probed, acquired or reported.
+    /// A collection is unfinished, or done; only a fresh grant resumes it. Nothing is built, probed, acquired or reported.
     Stalled,
     /// Listed for recovery and collection; never built, probed or acquired.
     Unfinished,
@@ -27,18 +30,44 @@ pub struct Recovered {
     pub standing: Standing,
 }
 
-/// Every generation but the dropped ones, from what is durable. An error ends the process: a record disagrees with
-/// another, and which is right cannot be seen.
-pub fn recover(store: &Store) -> Result<Vec<Recovered>, StoreError> {
+/// What is on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// Every generation but the dropped ones.
+    pub held: Vec<Recovered>,
+    /// Numbers that are used up: Core never names one as target or serving again.
+    pub dropped: Vec<Identity>,
+}
+
+/// Every generation, from what is durable. An error ends the process: a record disagrees with another, and which is
+/// right cannot be seen.
+pub fn recover(store: &Store) -> Result<Recovery, StoreError> {
     store.sync()?;
-    let all = store.load_all()?;
-    let held = all.into_values().filter(|found| found.state.is_held());
-    Ok(held
-        .map(|found| Recovered {
-            standing: standing(&found),
-            found,
-        })
-        .collect())
+    let mut recovery = Recovery {
+        held: Vec::new(),
+        dropped: Vec::new(),
+    };
+    for found in store.load_all()?.into_values() {
+        match found.state {
+            State::Dropped => recovery.dropped.push(found.identity),
+            State::Unknown => {}
+            _ => recovery.held.push(recovered(found)),
+        }
+    }
+    Ok(recovery)
+}
+
+/// One generation, after a child that worked on it ended; `None` where no record of it exists.
+pub fn again(store: &Store, generation: Generation) -> Result<Option<Recovered>, StoreError> {
+    store.sync()?;
+    Ok(store.load(generation)?.map(recovered))
+}
+
+fn recovered(found: Found) -> Recovered {
+    Recovered {
+        standing: standing(&found),
+        found,
+    }
 }
 
 fn standing(found: &Found) -> Standing {

@@ -6,7 +6,11 @@
 
 use std::{collections::VecDeque, future::Future, pin::pin, sync::Arc};
 
-use oac_peer::node::{Action, Event, Exit, Job, Node, Reason, Refresh};
+use oac_model::Generation;
+use oac_peer::{
+    FailureCode, Outcome,
+    node::{Action, Event, Exit, Job, Node, Reason, Refresh},
+};
 use oac_provider::Provider;
 use parking_lot::Mutex;
 use tokio::{
@@ -20,10 +24,11 @@ use crate::{
     health,
     identity::{IdentityStore, Stored},
     limits::{MAINTENANCE, SHUTDOWN},
+    managing::Managing,
     measure::Meter,
     metrics::{Dial, Metrics},
     operation,
-    task::{Done, Tasks},
+    task::{Done, Engaged, Tasks},
 };
 
 pub(crate) struct Agent {
@@ -32,13 +37,57 @@ pub(crate) struct Agent {
     core: CoreClient,
     store: Arc<IdentityStore>,
     stored: Stored,
-    provider: Arc<dyn Provider>,
+    served: Served,
     tasks: Tasks,
     dial: Option<AbortHandle>,
     connection: Option<Box<Connection>>,
     /// Utilization is measured between two reports of one connection.
     meter: Arc<Mutex<Meter>>,
     metrics: Metrics,
+}
+
+/// What a node serves.
+pub enum Served {
+    /// The enrolled generation alone.
+    Fixed(Arc<dyn Provider>),
+    /// Every generation that the host holds.
+    Managing(Box<Managing>),
+}
+
+impl From<Arc<dyn Provider>> for Served {
+    fn from(provider: Arc<dyn Provider>) -> Self {
+        Self::Fixed(provider)
+    }
+}
+
+impl From<Managing> for Served {
+    fn from(managing: Managing) -> Self {
+        Self::Managing(Box::new(managing))
+    }
+}
+
+impl Served {
+    /// What runs an operation of `generation`; `None` where nothing of it is served now.
+    fn engage(&mut self, generation: Generation) -> Option<Engaged> {
+        match self {
+            // The connection refuses every other generation.
+            Self::Fixed(provider) => Some(Engaged {
+                provider: provider.clone(),
+                _kept: None,
+            }),
+            Self::Managing(managing) => managing.acquire(generation).map(|(provider, kept)| Engaged {
+                provider,
+                _kept: Some(kept),
+            }),
+        }
+    }
+
+    fn sweeper(&self) -> Option<Arc<dyn Provider>> {
+        match self {
+            Self::Fixed(provider) => Some(provider.clone()),
+            Self::Managing(managing) => managing.sweeper(),
+        }
+    }
 }
 
 /// What the loop awaited.
@@ -55,7 +104,7 @@ impl Agent {
         core: CoreClient,
         store: Arc<IdentityStore>,
         stored: Stored,
-        provider: Arc<dyn Provider>,
+        served: Served,
         operations: usize,
         metrics: Metrics,
     ) -> Self {
@@ -75,6 +124,10 @@ impl Agent {
             u64::from_le_bytes(seed),
             clock.now(),
         );
+        let node = match &served {
+            Served::Fixed(_) => node,
+            Served::Managing(managing) => node.managing(managing.table()),
+        };
         let meter = Arc::new(Mutex::new(Meter::new(store.directory().path())));
         Self {
             node,
@@ -82,7 +135,7 @@ impl Agent {
             core,
             store,
             stored,
-            provider,
+            served,
             tasks: Tasks::default(),
             dial: None,
             connection: None,
@@ -98,7 +151,11 @@ impl Agent {
         let mut events: VecDeque<Event<'static>> = VecDeque::new();
         let clock = self.clock.clone();
         loop {
-            let wakeup = self.node.next_wakeup();
+            let of_generations = match &self.served {
+                Served::Fixed(_) => None,
+                Served::Managing(managing) => Some(managing.next_wakeup()),
+            };
+            let wakeup = self.node.next_wakeup().into_iter().chain(of_generations).min();
             let awaited = tokio::select! {
                 () = &mut stop => Awaited::Stop,
                 done = self.tasks.next() => Awaited::Done(done),
@@ -127,12 +184,29 @@ impl Agent {
                 Awaited::Incoming(Incoming::Unreadable) => events.push_back(Event::Unreadable),
                 Awaited::Incoming(Incoming::Lost) => events.push_back(Event::Lost),
             }
-            while let Some(event) = events.pop_front() {
-                if let Some(exit) = self.take(event).await {
-                    return exit;
+            loop {
+                while let Some(event) = events.pop_front() {
+                    if let Some(exit) = self.take(event).await {
+                        return exit;
+                    }
+                }
+                match self.proceed() {
+                    Some(changed) => events.push_back(changed),
+                    None => break,
                 }
             }
         }
+    }
+
+    /// The next step of a managing node's generations.
+    fn proceed(&mut self) -> Option<Event<'static>> {
+        let Served::Managing(managing) = &mut self.served else {
+            return None;
+        };
+        let node = &self.node;
+        let table = managing.proceed(self.clock.now(), &|g| node.works_on(g), &mut self.tasks);
+        self.metrics.probed(managing.is_ready());
+        table.map(Event::Generations)
     }
 
     /// One event and whatever its actions cause at once.
@@ -158,19 +232,50 @@ impl Agent {
                 }
                 Action::Dial => self.dial(),
                 Action::Measure(attempt) => {
-                    let report = health::report(self.provider.clone(), self.meter.clone());
-                    self.tasks
-                        .errand(async move { Done::Measured(attempt, Box::new(report.await)) });
+                    let meter = self.meter.clone();
+                    match &self.served {
+                        Served::Fixed(provider) => {
+                            let report = health::report(provider.clone(), meter);
+                            self.tasks
+                                .errand(async move { Done::Measured(attempt, Box::new(report.await)) });
+                        }
+                        Served::Managing(_) => {
+                            let report = health::report_of_host(meter);
+                            self.tasks
+                                .errand(async move { Done::Measured(attempt, Box::new(report.await)) });
+                        }
+                    }
                 }
                 Action::Accepted(connection_id, owner_epoch) => {
                     self.metrics.dialed(Dial::Welcomed);
                     tracing::info!(event = "core_connected", %connection_id, %owner_epoch, "connected to Core");
+                    if let Served::Managing(managing) = &mut self.served {
+                        managing.connected(connection_id);
+                    }
                 }
-                // Of a managing node alone; this one is fixed.
-                Action::Deployment(_) | Action::Granted(..) => {}
+                Action::Deployment(deployment) => {
+                    if let Served::Managing(managing) = &mut self.served {
+                        managing.deployed(&deployment);
+                    }
+                }
+                Action::Granted(from, references) => {
+                    if let Served::Managing(managing) = &mut self.served {
+                        managing.granted(from, &references);
+                    }
+                }
                 Action::Close(reason) => self.close(&reason).await,
                 Action::Refresh => self.refresh(),
-                Action::Run(job) => self.start(job),
+                Action::Run(job) => {
+                    let ticket = job.ticket;
+                    if !self.start(job) {
+                        for event in [
+                            Event::Answered(ticket, Outcome::failed(FailureCode::Unconfirmed)),
+                            Event::Ended(ticket),
+                        ] {
+                            actions.extend(self.node.apply(event, self.clock.now()));
+                        }
+                    }
+                }
             }
         }
         None
@@ -184,19 +289,25 @@ impl Agent {
         self.dial = Some(self.tasks.errand(dial));
     }
 
-    fn start(&mut self, job: Job) {
+    /// False where nothing serves the request's generation (INV-N20).
+    #[must_use]
+    fn start(&mut self, job: Job) -> bool {
         let Job {
             ticket,
             deadline,
             request,
         } = job;
-        let (provider, by) = (self.provider.clone(), self.clock.instant(deadline));
+        let Some(engaged) = self.served.engage(request.deployment_generation) else {
+            return false;
+        };
+        let by = self.clock.instant(deadline);
         let metrics = self.metrics.clone();
         self.tasks.operation(ticket, async move {
-            let work = operation::run(&*provider, &request, by);
+            let work = operation::run(&*engaged.provider, &request, by);
             let outcome = metrics.operated(request.arguments.operation(), work).await;
-            Done::Answered(ticket, request.reference, outcome)
+            Done::Answered(ticket, request.reference, outcome, engaged)
         });
+        true
     }
 
     fn done(&mut self, done: Done) -> Option<Event<'static>> {
@@ -221,8 +332,22 @@ impl Agent {
                 })
             }
             Done::Measured(attempt, health) => {
-                self.metrics.probed(health.provider_ready);
+                if matches!(self.served, Served::Fixed(_)) {
+                    self.metrics.probed(health.provider_ready);
+                }
                 Some(Event::Measured(attempt, health))
+            }
+            Done::Probed(generation, failed) => {
+                if let Served::Managing(managing) = &mut self.served {
+                    managing.probed(generation, failed, self.clock.now());
+                }
+                None
+            }
+            Done::Child(end) => {
+                if let Served::Managing(managing) = &mut self.served {
+                    managing.ended(*end, self.clock.now());
+                }
+                None
             }
             Done::Refreshed(refresh) => {
                 if let Refresh::Confirmed { identity, .. } = &refresh {
@@ -230,10 +355,9 @@ impl Agent {
                 }
                 Some(Event::Refreshed(refresh))
             }
-            Done::Answered(ticket, reference, outcome) => {
-                let provider = self.provider.clone();
+            Done::Answered(ticket, reference, outcome, engaged) => {
                 self.tasks.operation(ticket, async move {
-                    provider.idle(&reference).await;
+                    engaged.provider.idle(&reference).await;
                     Done::Ended(ticket)
                 });
                 Some(Event::Answered(ticket, outcome))
@@ -263,7 +387,9 @@ impl Agent {
     }
 
     fn maintain(&mut self) {
-        let provider = self.provider.clone();
+        let Some(provider) = self.served.sweeper() else {
+            return;
+        };
         self.tasks.errand(async move {
             match provider.sweep().await {
                 Ok(report) if report.removed + report.left > 0 => {
@@ -282,6 +408,9 @@ impl Agent {
 
     async fn close(&mut self, reason: &Reason) {
         self.metrics.disconnected();
+        if let Served::Managing(managing) = &mut self.served {
+            managing.disconnected();
+        }
         match reason {
             Reason::Stopping => tracing::info!("stopping"),
             reason => {
@@ -300,6 +429,9 @@ impl Agent {
 
     /// Starts nothing more; operations get 10 s, and their native work outlives the process.
     async fn exit(&mut self, exit: Exit) -> Exit {
+        if let Served::Managing(managing) = &mut self.served {
+            managing.stop();
+        }
         if !self.tasks.finish(SHUTDOWN).await {
             tracing::warn!(
                 event = "operations_left",

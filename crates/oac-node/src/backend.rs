@@ -1,6 +1,10 @@
 //! The sandbox backend that a configuration names, and the host it is anchored to.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use oac_model::{Digest, ProviderKind};
 use oac_provider::{MachineIdentity, Provider, Registered, RegistrationError, host_id_of};
@@ -19,7 +23,8 @@ type Registration = (ProviderKind, fn() -> Result<Registered, RegistrationError>
 /// conformance suite is not loaded (P-071).
 pub const REGISTRY: &[Registration] = &[(ProviderKind::Docker, oac_provider_docker::registered)];
 
-const RECEIPTS: &str = "receipts";
+/// Below the state directory.
+pub const RECEIPTS: &str = "receipts";
 const MACHINE_ID: &str = "/etc/machine-id";
 
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +53,49 @@ pub fn provider(
     state_dir: &Path,
     host_id: Digest,
 ) -> Result<Arc<dyn Provider>, BackendError> {
+    let registered = registered(config)?;
+    let provider = DockerProvider::new(setup(config, state_dir, host_id)?).map_err(BackendError::Docker)?;
+    registered.admit(provider).map_err(BackendError::Registration)
+}
+
+/// Makes the providers of a node that has several generations. They share what is the host's.
+pub(crate) struct Loader {
+    state_dir: PathBuf,
+    host_id: Digest,
+    first: Option<Arc<DockerProvider>>,
+}
+
+impl Loader {
+    pub(crate) fn new(state_dir: &Path, host_id: Digest) -> Self {
+        Self {
+            state_dir: state_dir.to_owned(),
+            host_id,
+            first: None,
+        }
+    }
+
+    /// The provider of a published generation, or a placeholder where a file of it is missing.
+    pub(crate) fn load(&mut self, config: &Configuration) -> Result<Arc<dyn Provider>, BackendError> {
+        let registered = registered(config)?;
+        let setup = setup(config, &self.state_dir, self.host_id)?;
+        let provider =
+            DockerProvider::of_generation(setup, self.first.as_deref()).map_err(BackendError::Docker)?;
+        self.first.get_or_insert_with(|| provider.clone());
+        registered.admit(provider).map_err(BackendError::Registration)
+    }
+}
+
+fn registered(config: &Configuration) -> Result<Registered, BackendError> {
     let kind = config.specification.provider;
     let registration = REGISTRY.iter().find(|(registered, _)| *registered == kind);
     let (_, registered) = registration.ok_or(BackendError::Unknown(kind))?;
-    let registered = registered().map_err(BackendError::Registration)?;
+    registered().map_err(BackendError::Registration)
+}
+
+fn setup(config: &Configuration, state_dir: &Path, host_id: Digest) -> Result<DockerSetup, BackendError> {
     let Native::Docker(docker) = &config.native;
     let receipts = Directory::create(&state_dir.join(RECEIPTS)).map_err(BackendError::Receipts)?;
-    let provider = DockerProvider::new(DockerSetup {
+    Ok(DockerSetup {
         config: docker.clone(),
         specification: config.specification.clone(),
         installation_id: config.installation_id,
@@ -63,8 +104,6 @@ pub fn provider(
         host: Arc::new(MachineIdentity::new(host_id)),
         clock: DockerSetup::system_clock(),
     })
-    .map_err(BackendError::Docker)?;
-    registered.admit(provider).map_err(BackendError::Registration)
 }
 
 /// The present host's id for this configuration (node.md section 4).

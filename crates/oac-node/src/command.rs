@@ -10,18 +10,21 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+use oac_generations::{LeaseError, Store, layout::Layout, lease, recovery};
 use oac_model::{Digest, Secret};
 use tokio::net::TcpListener;
 
 use crate::{
-    Opened, Registration,
+    Managing, Opened, Registration, Served,
     agent::chain,
     backend,
-    config::Configuration,
+    config::{Configuration, preparation},
+    generation::{self, Errand},
     identity,
     limits::{DEFAULT_OPERATIONS, OPERATIONS, PROBE, TOKEN_BYTES},
     metrics::Metrics,
     origin::Origin,
+    rebind::rebind,
     register, run,
 };
 
@@ -72,10 +75,10 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// Prepare or collect one generation; a child of `run`.
+    /// Prepare or collect one generation; a child of `run`, not started by hand.
     Generation {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-        arguments: Vec<String>,
+        #[command(subcommand)]
+        errand: Errand,
     },
     /// Print the version of the node protocol.
     ProtocolVersion,
@@ -153,12 +156,14 @@ fn execute(command: Command) -> Result<(), Failed> {
     }
     match command {
         Command::ProtocolVersion => print(&format!("{}\n", oac_wire::PROTOCOL_VERSION)),
-        Command::Generation { .. } => Err(Failed::message(
-            "this build of oac-node serves the enrolled generation only; `generation` is not built yet",
-        )),
-        Command::RebindHost { .. } => Err(Failed::message(
-            "`rebind-host` is not built yet; nothing was changed",
-        )),
+        Command::Generation { errand } => {
+            oac_telemetry::log::start();
+            generation::execute(&errand).map_err(|error| Failed {
+                status: error.exit_status(),
+                ..Failed::new(&error)
+            })
+        }
+        Command::RebindHost { place, yes } => on_runtime(rebind_command(place, yes)),
         Command::Register {
             place,
             core_url,
@@ -219,6 +224,13 @@ async fn register_command(place: Place, core_url: String, name: String) -> Resul
     print(&format!("{}\n", serde_json::to_string(&identity)?))
 }
 
+async fn rebind_command(place: Place, yes: bool) -> Result<(), Failed> {
+    let config = place.load()?;
+    let present = backend::host_id(&config).await?;
+    let done = rebind(&place.state_dir, present, yes)?;
+    print(&format!("{done}\n"))
+}
+
 /// One nonempty line of at most 4096 bytes, and nothing after it.
 fn read_token(input: impl Read) -> Result<Secret, Failed> {
     let mut bytes = Vec::new();
@@ -242,7 +254,11 @@ async fn run_command(
     oac_telemetry::log::start();
     let config = place.load()?;
     let opened = Opened::new(&config, &place.state_dir)?;
-    let provider = backend::provider(&config, &place.state_dir, opened.stored().host_id)?;
+    let host_id = opened.stored().host_id;
+    let served: Served = match preparation(&place.config)? {
+        Some(_) => Managing::open(&config, &place.config, &place.state_dir, host_id)?.into(),
+        None => backend::provider(&config, &place.state_dir, host_id)?.into(),
+    };
     let metrics = opened.metrics();
     let scrapes = scrapes(metrics, metrics_listen).await?;
     let stop = stop_signal()?;
@@ -252,7 +268,7 @@ async fn run_command(
         }
     };
     let ran = tokio::select! {
-        ran = run(opened, provider, operations, started, stop) => ran,
+        ran = run(opened, served, operations, started, stop) => ran,
         never = scrapes => match never {},
     };
     ran.map_err(|error| {
@@ -331,6 +347,9 @@ async fn doctor_command(place: Place) -> Result<(), Failed> {
             "the state belongs to host {recorded}, this is host {present}; run oac-node rebind-host once the old host is off for good"
         ));
     }
+    if preparation(&place.config)?.is_some() {
+        records(&config, &place.config, &mut failures);
+    }
     if let Some(host_id) = recorded.or(present) {
         probe(&config, &place.state_dir, host_id, &mut failures).await;
     }
@@ -340,6 +359,22 @@ async fn doctor_command(place: Place) -> Result<(), Failed> {
     match failures.len() {
         0 => print("every check passed\n"),
         n => Err(Failed::message(format!("{n} of the host checks failed"))),
+    }
+}
+
+/// The records of a node that manages generations.
+fn records(config: &Configuration, file: &Path, failures: &mut Vec<String>) {
+    let root = file.parent().unwrap_or(Path::new("/"));
+    let store = match Store::open(Layout::new(root), config.installation_id) {
+        Ok(store) => store,
+        Err(error) => return failures.push(chain(&error)),
+    };
+    if let Err(error) = recovery::recover(&store) {
+        failures.push(chain(&error));
+    }
+    match lease::bare(&store) {
+        Ok(bare) => failures.extend(bare.into_iter().map(|g| LeaseError::Bare(g).to_string())),
+        Err(error) => failures.push(chain(&error)),
     }
 }
 

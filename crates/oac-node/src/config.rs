@@ -1,13 +1,16 @@
-//! `provider.json`: the configuration of the enrolled generation (node.md section 2). Write-once; read here.
+//! A generation's configuration as this program serves it: `provider.json`, or a later generation's `g.json` (node.md
+//! section 2).
 
 use std::path::{Path, PathBuf};
 
-use oac_model::{Digest, Generation, InstallationId, ProviderKind, Specification, SpecificationError};
+use oac_generations::{
+    layout::PREPARATION,
+    native::Native as NativeRecord,
+    records::{self, Invalid, Record as _},
+};
+use oac_model::{Digest, Generation, InstallationId, ProviderKind, Specification};
 use oac_provider_docker::DockerConfig;
 use oac_records::{Directory, RecordError};
-use oac_wire::strict::{self, StrictError};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::{
     limits::RECORD_BYTES,
@@ -40,75 +43,51 @@ pub enum ConfigError {
     Missing(PathBuf),
     #[error(transparent)]
     Record(#[from] RecordError),
-    #[error("the configuration {path} is not valid; restore it from the installation")]
+    #[error("{path} is not valid; restore it from the installation")]
     Invalid {
         path: PathBuf,
         #[source]
-        source: StrictError,
+        source: Invalid,
     },
     #[error("core_url of the configuration is not an origin followed by /api/v1")]
     CoreUrl(#[source] ParseOriginError),
-    #[error("the specification of the configuration is not valid")]
-    Specification(#[source] SpecificationError),
-    #[error("provider of the configuration and of its specification differ")]
-    Provider,
     #[error("this build of oac-node serves Docker only; the configuration names {0}")]
     NotBuilt(&'static str),
-    #[error(
-        "this build of oac-node serves the enrolled generation only; {0} asks for generation management, which is not built yet"
-    )]
-    Managing(PathBuf),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Record {
-    installation_id: InstallationId,
-    provider: ProviderKind,
-    core_url: String,
-    specification: Specification,
-    generation: Generation,
-    native: Box<RawValue>,
 }
 
 impl Configuration {
     /// Reads and checks the configuration at an absolute path.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-            return Err(ConfigError::Path);
-        };
-        if !path.is_absolute() {
-            return Err(ConfigError::Path);
-        }
-        let directory = Directory::open(parent)?;
-        if parent.join("preparation.json").exists() {
-            return Err(ConfigError::Managing(parent.join("preparation.json")));
-        }
+        let (directory, name) = private(path)?;
         let bytes = directory
             .read(name, RECORD_BYTES)?
             .ok_or_else(|| ConfigError::Missing(path.to_owned()))?;
-        let invalid = |source| ConfigError::Invalid {
+        let record = records::Configuration::decode(&bytes).map_err(|source| ConfigError::Invalid {
             path: path.to_owned(),
             source,
-        };
-        let record: Record = strict::from_slice(&bytes).map_err(invalid)?;
+        })?;
+        Self::of(&record)
+    }
+
+    /// Of a record that was read.
+    pub fn of(record: &records::Configuration) -> Result<Self, ConfigError> {
         let core = Origin::of_api_url(&record.core_url).map_err(ConfigError::CoreUrl)?;
-        record
-            .specification
-            .validate()
-            .map_err(ConfigError::Specification)?;
-        if record.specification.provider != record.provider {
-            return Err(ConfigError::Provider);
-        }
-        let native = match record.provider {
-            ProviderKind::Docker => Native::Docker(strict::from_str(record.native.get()).map_err(invalid)?),
-            other => return Err(ConfigError::NotBuilt(other.as_str())),
+        let native = match &record.native {
+            NativeRecord::Docker(docker) => Native::Docker(DockerConfig {
+                host: docker.host.clone(),
+                image: docker.image,
+                network: docker.network.clone(),
+                seccomp_file: docker.seccomp_file.clone().into(),
+            }),
+            NativeRecord::Microsandbox(_) => {
+                return Err(ConfigError::NotBuilt(ProviderKind::Microsandbox.as_str()));
+            }
         };
         Ok(Self {
             installation_id: record.installation_id,
             provider: record.provider,
             core,
-            specification: record.specification,
+            specification: record.specification.clone(),
             generation: record.generation,
             native,
         })
@@ -122,6 +101,28 @@ impl Configuration {
         match &self.native {
             Native::Docker(docker) => docker.fingerprint(),
         }
+    }
+}
+
+/// `preparation.json` beside the configuration at `path`: where releases come from. `None` for a fixed node.
+pub fn preparation(path: &Path) -> Result<Option<records::Preparation>, ConfigError> {
+    let (directory, _) = private(path)?;
+    let Some(bytes) = directory.read(PREPARATION, RECORD_BYTES)? else {
+        return Ok(None);
+    };
+    let record = records::Preparation::decode(&bytes).map_err(|source| ConfigError::Invalid {
+        path: directory.path().join(PREPARATION),
+        source,
+    })?;
+    Ok(Some(record))
+}
+
+/// The private directory of a file at an absolute path, and its name there.
+fn private(path: &Path) -> Result<(Directory, &str), ConfigError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    match (path.parent(), name) {
+        (Some(parent), Some(name)) if path.is_absolute() => Ok((Directory::open(parent)?, name)),
+        _ => Err(ConfigError::Path),
     }
 }
 
@@ -175,7 +176,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_relative_path_an_open_file_and_a_managing_node_are_refused() {
+    fn a_relative_path_and_an_open_file_are_refused_and_preparation_makes_a_node_managing() {
         assert!(matches!(
             Configuration::load(Path::new("provider.json")),
             Err(ConfigError::Path | ConfigError::Record(_))
@@ -187,10 +188,14 @@ pub(crate) mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         assert!(matches!(Configuration::load(&path), Err(ConfigError::Record(_))));
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(preparation(&path).unwrap(), None);
         directory.write("preparation.json", b"{}").unwrap();
-        assert!(matches!(
-            Configuration::load(&path),
-            Err(ConfigError::Managing(_))
-        ));
+        assert!(matches!(preparation(&path), Err(ConfigError::Invalid { .. })));
+        let record = br#"{"source_url":"https://core.example.org"}"#;
+        directory.write("preparation.json", record).unwrap();
+        assert_eq!(
+            preparation(&path).unwrap().unwrap().source_url,
+            "https://core.example.org"
+        );
     }
 }

@@ -15,12 +15,26 @@ use crate::{
     measure::{Measurements, Meter},
 };
 
-/// Measures and probes; at most about 5 s. The probe's text goes to the local log, its code into the report.
+/// A fixed node's report: measures and probes; at most about 5 s.
 pub(crate) async fn report(provider: Arc<dyn Provider>, meter: Arc<Mutex<Meter>>) -> Health {
-    let measured = tokio::task::spawn_blocking(move || meter.lock().read());
+    let (measured, diagnostic) = tokio::join!(measure(meter), probe(&*provider));
+    health(measured, diagnostic)
+}
+
+/// A managing node's: it says how each of its generations stands, and the connection fills that in.
+pub(crate) async fn report_of_host(meter: Arc<Mutex<Meter>>) -> Health {
+    health(measure(meter).await, None)
+}
+
+async fn measure(meter: Arc<Mutex<Meter>>) -> Measurements {
+    let measured = tokio::task::spawn_blocking(move || meter.lock().read()).await;
+    measured.unwrap_or_default()
+}
+
+/// One probe of at most 5 s: `None` when the provider is ready. Its text goes to the local log, its code to Core.
+pub(crate) async fn probe(provider: &dyn Provider) -> Option<DiagnosticCode> {
     let by = Instant::now() + PROBE;
-    let (measured, probed) = tokio::join!(measured, tokio::time::timeout(PROBE, provider.probe(by)));
-    let diagnostic = match probed {
+    match tokio::time::timeout(PROBE, provider.probe(by)).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
             tracing::warn!(event = "provider_not_ready", code = %error.code, error = error.text, "the provider is not ready");
@@ -33,8 +47,7 @@ pub(crate) async fn report(provider: Arc<dyn Provider>, meter: Arc<Mutex<Meter>>
             );
             Some(DiagnosticCode::ProviderUnavailable)
         }
-    };
-    health(measured.unwrap_or_default(), diagnostic)
+    }
 }
 
 fn health(measured: Measurements, diagnostic: Option<DiagnosticCode>) -> Health {

@@ -14,6 +14,12 @@ pub const CORE_CALL: Duration = Duration::from_secs(15);
 pub const WRITE_PROGRESS: Duration = Duration::from_secs(10);
 /// The registration probe and each health probe.
 pub const PROBE: Duration = Duration::from_secs(5);
+/// At most one probe of a managing node begins in this time.
+pub const PROBE_TURN: Duration = Duration::from_secs(1);
+/// A generation that is ready is probed again after this long.
+pub const READY_PROBE: Duration = Duration::from_secs(10);
+/// One import of a Runtime image's archive.
+pub const IMPORT: Duration = Duration::from_secs(1800);
 /// Wait for in-process operations after SIGTERM.
 pub const SHUTDOWN: Duration = Duration::from_secs(10);
 /// A Close message is a courtesy; the socket is dropped when it cannot be written in this time.

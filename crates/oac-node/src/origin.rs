@@ -33,6 +33,11 @@ impl Origin {
         Self::parse(text.strip_suffix(API_PATH).ok_or(ParseOriginError)?)
     }
 
+    /// As configurations write it: followed by `/api/v1`.
+    pub fn api_url(&self) -> String {
+        format!("{}{API_PATH}", self.text)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,12 +1,11 @@
-//! `run`: a fixed node, from its lock to its last operation (node.md section 4).
+//! `run`: from the lock of the identity to the last operation (node.md section 4).
 
 use std::{future::Future, path::Path, sync::Arc};
 
 use oac_peer::node::Exit;
-use oac_provider::Provider;
 
 use crate::{
-    agent::{Agent, ConfirmError, confirm},
+    agent::{Agent, ConfirmError, Served, confirm},
     clock::Clock,
     config::Configuration,
     core::{CallError, ClientError, CoreClient, Surroundings},
@@ -78,21 +77,21 @@ impl Opened {
 /// Core has confirmed the identity.
 pub async fn run(
     opened: Opened,
-    provider: Arc<dyn Provider>,
+    served: impl Into<Served>,
     operations: usize,
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let surroundings = Surroundings::of_this_process().map_err(ClientError::from)?;
     let core = CoreClient::new(opened.stored.core.clone(), surroundings, Clock::start())?;
-    run_by(core, opened, provider, operations, started, stop).await
+    run_by(core, opened, served, operations, started, stop).await
 }
 
 /// [`run`] over a client of the caller's, and by its clock, which the caller can move.
 pub async fn run_by(
     core: CoreClient,
     opened: Opened,
-    provider: Arc<dyn Provider>,
+    served: impl Into<Served>,
     operations: usize,
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
@@ -105,7 +104,7 @@ pub async fn run_by(
         () = &mut stop => return Ok(()),
     };
     started();
-    let agent = Agent::new(core, store, stored, provider, operations, metrics);
+    let agent = Agent::new(core, store, stored, served.into(), operations, metrics);
     match agent.run(stop).await {
         Exit::Stopped => Ok(()),
         Exit::Unauthorized => Err(RunError::Unauthorized),

@@ -1,35 +1,61 @@
 //! The node's tasks, by kind. An *errand* serves the connection and may be dropped at any await; an *operation* is
-//! waited for, 10 s at shutdown, and its native work outlives even that (node.md section 1).
+//! waited for, 10 s at shutdown, and its native work outlives even that (node.md section 1). The *child* of a managing
+//! node is killed and then waited for.
 
-use std::{collections::HashMap, future::Future};
+use std::{collections::HashMap, future::Future, sync::Arc};
 
-use oac_model::Reference;
+use oac_generations::Use;
+use oac_model::{DiagnosticCode, Generation, Reference};
 use oac_peer::{
     Outcome,
     node::{Attempt, Refresh, Ticket},
 };
+use oac_provider::Provider;
 use oac_wire::frames::Health;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use crate::core::{Connection, DialError};
+use crate::{
+    core::{Connection, DialError},
+    managing::ChildEnd,
+};
 
 /// What a task ended with.
 #[derive(Debug)]
 pub(crate) enum Done {
     Dialed(Result<Box<Connection>, DialError>),
     Measured(Attempt, Box<Health>),
+    /// A managing node's probe of one generation; `None` is ready.
+    Probed(Generation, Option<DiagnosticCode>),
+    /// A child was waited for.
+    Child(Box<ChildEnd>),
     Refreshed(Refresh),
     /// The provider's call returned.
-    Answered(Ticket, Reference, Outcome),
+    Answered(Ticket, Reference, Outcome, Engaged),
     /// The native work ended, or its task did.
     Ended(Ticket),
     /// Maintenance, or a task that was dropped or broke.
     Nothing,
 }
 
+/// What an operation runs on, until its native work ended.
+#[derive(Clone)]
+pub(crate) struct Engaged {
+    pub(crate) provider: Arc<dyn Provider>,
+    /// Keeps the generation of a managing node.
+    pub(crate) _kept: Option<Use>,
+}
+
+impl std::fmt::Debug for Engaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Engaged")
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     errands: JoinSet<Done>,
+    /// Of a managing node; at most one.
+    child: JoinSet<Done>,
     operations: JoinSet<Done>,
     tickets: HashMap<Id, Ticket>,
 }
@@ -44,6 +70,11 @@ impl Tasks {
         self.tickets.insert(id, ticket);
     }
 
+    /// Waits for the child of a managing node.
+    pub(crate) fn child(&mut self, work: impl Future<Output = Done> + Send + 'static) {
+        self.child.spawn(work);
+    }
+
     /// The next task that ends; pending while there is none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Done {
         tokio::select! {
@@ -56,6 +87,9 @@ impl Tasks {
                     Done::Nothing
                 }
             },
+            Some(child) = self.child.join_next() => child.unwrap_or_else(|error| {
+                std::panic::resume_unwind(error.into_panic())
+            }),
             Some(operation) = self.operations.join_next_with_id() => match operation {
                 Ok((id, done)) => {
                     self.tickets.remove(&id);
@@ -70,11 +104,14 @@ impl Tasks {
         }
     }
 
-    /// Drops the errands and waits for the operations, as long as `patience` lasts; false when some went on.
+    /// Drops the errands and waits for the child, which was killed, and the operations, as long as `patience` lasts; false when some went on.
     pub(crate) async fn finish(&mut self, patience: std::time::Duration) -> bool {
         self.errands.shutdown().await;
-        let operations = &mut self.operations;
-        let drained = async { while operations.join_next().await.is_some() {} };
+        let (operations, child) = (&mut self.operations, &mut self.child);
+        let drained = async {
+            while child.join_next().await.is_some() {}
+            while operations.join_next().await.is_some() {}
+        };
         tokio::time::timeout(patience, drained).await.is_ok()
     }
 }

@@ -60,6 +60,10 @@ impl Inner {
         if bootstrap.workspace.0.is_some() {
             return Err(Failure::Invalid(Cause::new("Docker binds no workspace")).into());
         }
+        let Some(seccomp) = &self.options.seccomp else {
+            let text = "the seccomp profile is missing; it is repaired first";
+            return Err(Failure::Unconfirmed(Cause::new(text)).into());
+        };
         let home = home_archive(&bootstrap.link)?;
         let environment = environment_archive().map_err(unconfirmed)?;
 
@@ -71,7 +75,7 @@ impl Inner {
             let text = "a container or volume of this reference is present";
             return Err(Failure::Exists(Cause::new(text)).into());
         }
-        let container = match self.make(&mut entered).await {
+        let container = match self.make(&mut entered, seccomp).await {
             Ok(container) => container,
             Err(Refusal::Definite(failure)) => return Err(self.made_nothing(&mut entered, failure).await),
             Err(Refusal::Other(failure)) => return Err(failure.into()),
@@ -147,7 +151,7 @@ impl Inner {
     }
 
     /// Steps 3 to 5 and the first look at what they made.
-    async fn make(&self, entered: &mut Entered) -> Result<Container, Refusal> {
+    async fn make(&self, entered: &mut Entered, seccomp: &str) -> Result<Container, Refusal> {
         let Entered { session, names, .. } = entered;
         for name in [&names.home, &names.environment] {
             let body = serde_json::json!({"Name": name, "Labels": names.label_map()});
@@ -163,7 +167,7 @@ impl Inner {
         }
         let call = format!("/containers/create?name={}", names.container);
         let created: Created = session
-            .post(&call, Body::Json(self.options.body(names)))
+            .post(&call, Body::Json(self.options.body(names, seccomp)))
             .await
             .map_err(|error| match error.status() {
                 Some(409) => Refusal::Other(Failure::Exists(cause(error))),

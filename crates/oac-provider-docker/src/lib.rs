@@ -10,6 +10,7 @@ mod config;
 mod create;
 mod decide;
 mod engine;
+mod image;
 mod inventory;
 mod kill;
 mod names;
@@ -20,4 +21,5 @@ mod provider;
 mod sweep;
 
 pub use config::{ConfigError, DockerConfig};
+pub use image::{ImageError, find_image, load_image};
 pub use provider::{Clock, DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id, registered};

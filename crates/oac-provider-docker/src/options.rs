@@ -33,8 +33,8 @@ pub(crate) struct Options {
     pub(crate) image: ImageDigest,
     pub(crate) network: String,
     pub(crate) resources: Resources,
-    /// `seccomp=` and the profile's content.
-    pub(crate) seccomp: String,
+    /// `seccomp=` and the profile's content; `None` while the profile cannot be read, and nothing can be made.
+    pub(crate) seccomp: Option<String>,
 }
 
 /// The image as the engine resolved it. Its id is its content, so this never goes stale.
@@ -74,8 +74,8 @@ impl Options {
         i64::from(self.resources.cpus) * NANOS_PER_CPU
     }
 
-    /// The body of the engine's create call.
-    pub(crate) fn body(&self, names: &Names) -> serde_json::Value {
+    /// The body of the engine's create call, with the profile of [`Self::seccomp`].
+    pub(crate) fn body(&self, names: &Names, seccomp: &str) -> serde_json::Value {
         // With labels here too: a create that outlives its node finds the volumes removed by kill, and the engine makes
         // them anew. Without labels they would hold the names as somebody else's.
         let volume = |source: &str, target: &str| {
@@ -95,7 +95,7 @@ impl Options {
                 "ReadonlyRootfs": true,
                 "Privileged": false,
                 "CapDrop": ["ALL"],
-                "SecurityOpt": [NO_NEW_PRIVILEGES, self.seccomp],
+                "SecurityOpt": [NO_NEW_PRIVILEGES, seccomp],
                 "PidsLimit": PIDS_LIMIT,
                 "Memory": self.memory_bytes(),
                 "MemorySwap": self.memory_bytes(),
@@ -155,8 +155,11 @@ impl Options {
             ("added capabilities", list(&host.cap_add).is_empty()),
             (
                 "security options",
-                sorted(list(&host.security_opt))
-                    == sorted(vec![NO_NEW_PRIVILEGES.to_owned(), self.seccomp.clone()]),
+                // Without the profile there is nothing to compare with; what is made without it is made nowhere.
+                self.seccomp.as_ref().is_none_or(|seccomp| {
+                    sorted(list(&host.security_opt))
+                        == sorted(vec![NO_NEW_PRIVILEGES.to_owned(), seccomp.clone()])
+                }),
             ),
             (
                 "network",

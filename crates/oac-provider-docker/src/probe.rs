@@ -77,6 +77,12 @@ impl Inner {
                 "this is another host than the recorded one; see oac-node rebind-host",
             ))?;
         }
+        if self.options.seccomp.is_none() {
+            round.failed(failed(
+                ArtifactsUnavailable,
+                "the generation's seccomp profile is missing or cannot be read",
+            ))?;
+        }
         let (major, minor) = session.api();
         if !system.memory_limit || !system.cpu_cfs_quota {
             round.failed(failed(

@@ -109,6 +109,21 @@ pub enum EngineIdError {
 impl DockerProvider {
     /// Checks the configuration and opens the receipts; asks the engine nothing.
     pub fn new(setup: DockerSetup) -> Result<Arc<Self>, SetupError> {
+        Self::of(setup, None, false)
+    }
+
+    /// One generation of a node that has several: with `beside` it shares engine, lanes and receipts, since references
+    /// and host are the same. A seccomp profile that cannot be read leaves a placeholder, which makes nothing and serves
+    /// what was made (node.md section 5).
+    pub fn of_generation(setup: DockerSetup, beside: Option<&Self>) -> Result<Arc<Self>, SetupError> {
+        Self::of(setup, beside, true)
+    }
+
+    fn of(
+        setup: DockerSetup,
+        beside: Option<&Self>,
+        may_be_placeholder: bool,
+    ) -> Result<Arc<Self>, SetupError> {
         let artifacts = match &setup.specification {
             Specification {
                 provider: oac_model::ProviderKind::Docker,
@@ -117,22 +132,41 @@ impl DockerProvider {
             } => &runtime.artifacts,
             _ => return Err(SetupError::Specification),
         };
-        let seccomp = setup.config.check(artifacts)?;
-        let engine = Engine::new(setup.config.socket()?, setup.clock);
+        let seccomp = match setup.config.check(artifacts) {
+            Ok(profile) => Some(profile),
+            Err(ConfigError::SeccompRead { .. } | ConfigError::SeccompJson { .. }) if may_be_placeholder => {
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let socket = setup.config.socket()?;
+        let beside = beside.filter(|other| other.inner.engine.is_at(socket));
+        let (engine, lanes, receipts) = match beside {
+            Some(other) => (
+                other.inner.engine.clone(),
+                other.lanes.clone(),
+                other.inner.receipts.clone(),
+            ),
+            None => (
+                Engine::new(socket, setup.clock),
+                Arc::default(),
+                Arc::new(ReceiptStore::open(&setup.receipts_dir)?),
+            ),
+        };
         Ok(Arc::new(Self {
             registered: registered()?,
-            lanes: Arc::default(),
+            lanes,
             inner: Arc::new(Inner {
                 engine,
                 options: Options {
                     image: setup.config.image,
                     network: setup.config.network,
                     resources: setup.specification.resources,
-                    seccomp: format!("seccomp={seccomp}"),
+                    seccomp: seccomp.map(|profile| format!("seccomp={profile}")),
                 },
                 installation: setup.installation_id,
                 generation: setup.deployment_generation,
-                receipts: Arc::new(ReceiptStore::open(&setup.receipts_dir)?),
+                receipts,
                 host: setup.host,
                 image: Mutex::default(),
             }),

@@ -19,6 +19,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 use crate::{
     core_process::{self, CoreSettings},
     engine::{Engine, EngineError},
+    generations,
     program::{Program, ProgramError, Tie},
 };
 
@@ -39,6 +40,8 @@ pub enum InstallationError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("the node's records of generations cannot be made: {0}")]
+    Generations(String),
     #[error(transparent)]
     Wait(#[from] crate::wait::InVain),
     #[error("{what} failed: {said}")]
@@ -341,6 +344,36 @@ impl Installation {
         max_active: u32,
         seccomp: &str,
     ) -> Result<Node> {
+        let (mut node, token) = self.make_node(engine, name, max_active, seccomp).await?;
+        give_to_node(&node.root)?;
+        node.register(&self.public_url, &token).await?;
+        self.start_node(&mut node).await?;
+        Ok(node)
+    }
+
+    /// Likewise, one that manages generations, with Core as the place its releases come from.
+    pub async fn add_managing_node(
+        &self,
+        engine: &Engine,
+        name: &str,
+        max_active: u32,
+        seccomp: &str,
+    ) -> Result<Node> {
+        let (mut node, token) = self.make_node(engine, name, max_active, seccomp).await?;
+        generations::manage(&node.root, &self.public_url)?;
+        give_to_node(&node.root)?;
+        node.register(&self.public_url, &token).await?;
+        self.start_node(&mut node).await?;
+        Ok(node)
+    }
+
+    async fn make_node(
+        &self,
+        engine: &Engine,
+        name: &str,
+        max_active: u32,
+        seccomp: &str,
+    ) -> Result<(Node, Secret)> {
         let body = json!({ "max_active": max_active, "max_retained": max_active });
         let path = "/core/v1/sandbox/enrollment-tokens";
         let token = self.call("POST", path, &self.core_key, Some(&body)).await?;
@@ -379,7 +412,6 @@ impl Installation {
             provider.to_string().as_bytes(),
             0o600,
         )?;
-        give_to_node(&root)?;
         let program = self.folder.join("oac-node");
         if !program.exists() {
             std::fs::copy(self.programs.join("oac-node"), &program).map_err(io(&program))?;
@@ -390,7 +422,7 @@ impl Installation {
             .map_err(io(engine.socket()))?
             .gid();
         let log = self.folder.join(format!("node-{name}.log"));
-        let mut node = Node {
+        let node = Node {
             name: name.to_owned(),
             root,
             program,
@@ -399,9 +431,7 @@ impl Installation {
             log,
             run: None,
         };
-        node.register(&self.public_url, &token).await?;
-        self.start_node(&mut node).await?;
-        Ok(node)
+        Ok((node, token))
     }
 
     /// Starts a node's service and waits until Core shows it ready.
@@ -519,6 +549,11 @@ impl Node {
         if let Some(run) = self.run.take() {
             run.kill().await;
         }
+    }
+
+    /// A record of its generations, such as `2.json`.
+    pub fn generation_record(&self, name: &str) -> PathBuf {
+        self.root.join("state/node/generations").join(name)
     }
 
     pub fn running(&self) -> bool {

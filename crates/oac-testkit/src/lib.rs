@@ -16,6 +16,8 @@ pub mod core_program;
 #[cfg(feature = "product")]
 pub mod engine;
 #[cfg(feature = "product")]
+mod generations;
+#[cfg(feature = "product")]
 pub mod installation;
 #[cfg(feature = "core")]
 pub mod log;

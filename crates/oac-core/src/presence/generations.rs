@@ -4,7 +4,10 @@
 //! so that it is still the target when the transaction commits; a retention answer judges all its entries in one
 //! statement under the same lock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use oac_model::{Digest, Generation, NodeId};
 use oac_peer::core::{Facts, RecordFailure, RetentionAnswer};
@@ -14,8 +17,11 @@ use oac_wire::{
     frames::{self, Deployment, Health, RetentionReference},
 };
 
-use super::{Failure, Subject, TRIES};
-use crate::{Core, http::error::Chain};
+use super::{COLLECT_TIMER, Failure, Subject, TRIES};
+use crate::{
+    Core,
+    http::{ApiError, error::Chain},
+};
 
 /// Whether this report could move the node's pin, which needs the deployment's lock.
 pub(super) fn may_move_pin(node: &NodeRow, health: &Health) -> bool {
@@ -126,6 +132,34 @@ impl Known {
             changed,
             statuses,
         })
+    }
+}
+
+/// Removes the rows of generations that nothing keeps, until it is dropped: at most 32 in one transaction, so that
+/// admissions wait for none of them for long (core.md section 6).
+pub(super) async fn collect(core: Arc<Core>) {
+    loop {
+        core.hub.clock.pass(COLLECT_TIMER).await;
+        core.owner.owned().await;
+        if let Err(error) = collect_once(&core).await {
+            tracing::warn!(error = %Chain(&error), "rows of former generations are not removed");
+        }
+    }
+}
+
+async fn collect_once(core: &Core) -> Result<(), ApiError> {
+    loop {
+        let tx = core.begin().await?;
+        tx.lock_deployment(DeploymentLock::Exclusive).await?;
+        let removed = tx.collect_generations().await?;
+        tx.commit().await?;
+        if removed.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(
+            count = removed.len(),
+            "rows of generations that nothing keeps were removed"
+        );
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn sound(scenario: Scenario, scene: &Scene) {
     }
     // Whatever was begun is found again, and is asked about.
     let listed = recovered
+        .held
         .iter()
         .any(|r| r.found.identity.generation == generation(n));
     assert_eq!(

@@ -104,7 +104,10 @@ impl World {
         for (_, _, counted) in &mut self.helpers {
             *counted = None;
         }
-        for recovered in recovery::recover(&self.scene.store()).expect("records that agree") {
+        for recovered in recovery::recover(&self.scene.store())
+            .expect("records that agree")
+            .held
+        {
             let identity = recovered.found.identity;
             self.node.table.loaded(identity, recovered.found.state);
             if let Some(readiness) = Readiness::loaded(&recovered.standing) {
@@ -231,7 +234,10 @@ impl World {
     /// After every end of a child its generation is loaded again.
     fn reload(&mut self, n: i64, how: Ended) {
         let recovered = recovery::recover(&self.scene.store()).expect("records that agree");
-        let found = recovered.iter().find(|r| r.found.identity.generation.get() == n);
+        let found = recovered
+            .held
+            .iter()
+            .find(|r| r.found.identity.generation.get() == n);
         match found {
             Some(recovered) => {
                 self.node

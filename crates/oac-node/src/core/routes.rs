@@ -2,22 +2,33 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Method, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE},
+    request,
 };
 use http_body_util::Full;
 use oac_dial::{ReachError, Rest, request_to};
-use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret};
+use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret, Specification};
 use oac_wire::{frames::Identity, strict};
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 use super::CoreClient;
-use crate::limits::{CORE_BODY_BYTES, CORE_CALL};
+use crate::{
+    limits::{CORE_BODY_BYTES, CORE_CALL},
+    origin::Origin,
+};
 
 /// What Core says of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmed {
     pub max_active: i64,
     pub max_retained: i64,
+}
+
+/// What Core selected for one generation.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) installation_id: InstallationId,
+    pub(crate) core: Origin,
+    pub(crate) specification: Specification,
 }
 
 /// A call that gave no usable answer. Nothing of a body but its code is kept.
@@ -91,6 +102,21 @@ struct IdentityAnswer {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigurationAnswer {
+    installation_id: InstallationId,
+    provider: ProviderKind,
+    core_url: String,
+    generation: Generation,
+    specification: Specification,
+    specification_digest: Digest,
+    #[allow(dead_code)]
+    max_active: i64,
+    #[allow(dead_code)]
+    max_retained: i64,
+}
+
+#[derive(Deserialize)]
 struct Envelope {
     error: EnvelopeError,
 }
@@ -100,6 +126,8 @@ struct EnvelopeError {
     code: Option<String>,
 }
 
+/// Which node's credential it is, where the query does not say.
+const NODE: &str = "x-oac-node-id";
 const UNAUTHORIZED: &str = "invalid_node_credential";
 
 impl CoreClient {
@@ -107,9 +135,8 @@ impl CoreClient {
     pub async fn identity(&self, own: &Identity, credential: &Secret) -> Result<Confirmed, CallError> {
         let mut url = self.origin.route("/sandbox-node/identity");
         url.set_query(Some(&format!("node_id={}", own.node_id)));
-        let body = self
-            .call(Method::GET, &url, credential, Vec::new(), StatusCode::OK)
-            .await?;
+        let request = request_to(&url);
+        let body = self.call(request, credential, Vec::new(), StatusCode::OK).await?;
         let answer: IdentityAnswer = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
         Enrolled {
             node_id: answer.node_id,
@@ -142,25 +169,51 @@ impl CoreClient {
         };
         let url = self.origin.route("/sandbox-node/enroll");
         let body = serde_json::to_vec(&body).map_err(|_| CallError::Answer)?;
-        let body = self
-            .call(Method::POST, &url, token, body, StatusCode::CREATED)
-            .await?;
+        let request = request_to(&url).method(Method::POST);
+        let body = self.call(request, token, body, StatusCode::CREATED).await?;
         let enrolled: Enrolled = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
         enrolled.confirm(own)
+    }
+
+    /// GET configuration of exactly this generation, for a node that Core knows.
+    pub(crate) async fn configuration(
+        &self,
+        node: NodeId,
+        credential: &Secret,
+        generation: Generation,
+    ) -> Result<Selection, CallError> {
+        let mut url = self.origin.route("/sandbox-node/configuration");
+        url.set_query(Some(&format!("generation={generation}")));
+        let request = request_to(&url).header(NODE, node.to_string());
+        let body = self.call(request, credential, Vec::new(), StatusCode::OK).await?;
+        let answer: ConfigurationAnswer = strict::from_slice(&body).map_err(|_| CallError::Answer)?;
+        let same = [
+            (answer.generation == generation, "generation"),
+            (
+                answer.specification.digest() == answer.specification_digest,
+                "specification",
+            ),
+            (answer.provider == answer.specification.provider, "provider"),
+        ];
+        match same.into_iter().find(|(equal, _)| !equal) {
+            Some((_, what)) => Err(CallError::Differs(what)),
+            None => Ok(Selection {
+                installation_id: answer.installation_id,
+                core: Origin::parse(&answer.core_url).map_err(|_| CallError::Answer)?,
+                specification: answer.specification,
+            }),
+        }
     }
 
     /// The body of the expected answer.
     async fn call(
         &self,
-        method: Method,
-        url: &Url,
+        request: request::Builder,
         bearer: &Secret,
         body: Vec<u8>,
         expected: StatusCode,
     ) -> Result<Bytes, CallError> {
-        let mut request = request_to(url)
-            .method(method)
-            .header(AUTHORIZATION, authorization(bearer));
+        let mut request = request.header(AUTHORIZATION, authorization(bearer));
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }

@@ -23,12 +23,12 @@ use crate::{
 };
 
 /// What this test made in the engine; removed when it ends.
-struct Made {
-    socket: String,
-    backend: Backend,
+pub(crate) struct Made {
+    pub(crate) socket: String,
+    pub(crate) backend: Backend,
 }
 
-fn docker(socket: &str, arguments: &[&str]) -> String {
+pub(crate) fn docker(socket: &str, arguments: &[&str]) -> String {
     let mut child = Command::new("docker")
         .args(["-H", &format!("unix://{socket}")])
         .args(arguments)
@@ -44,7 +44,7 @@ fn docker(socket: &str, arguments: &[&str]) -> String {
 }
 
 impl Made {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let Ok(host) = std::env::var("OAC_TEST_DOCKER") else {
             panic!("OAC_TEST_DOCKER is not set: run through cargo xtask test");
         };
@@ -63,7 +63,7 @@ impl Made {
     }
 
     /// The program as the service account, with the group of the engine's socket.
-    fn command(&self, installation: &Installation, verb: &str) -> Command {
+    pub(crate) fn command(&self, installation: &Installation, verb: &str) -> Command {
         let mut command = program();
         if is_root() {
             command

@@ -3,6 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use axum::http::StatusCode;
+use oac_generations::{
+    Store,
+    layout::{self, Layout},
+    lease,
+    records::{self, Record as _},
+};
 use oac_model::Digest;
 use oac_node::{
     Clock, CoreClient, Opened, RunError, Surroundings,
@@ -90,8 +96,9 @@ impl Installation {
             .tempdir()
             .unwrap();
         let root = Directory::create(&temp.path().join("root")).unwrap();
-        root.write("seccomp.json", b"{}").unwrap();
-        let seccomp = root.path().join("seccomp.json").display().to_string();
+        let runtime = root.make("runtime").unwrap();
+        runtime.write("seccomp.json", b"{}").unwrap();
+        let seccomp = runtime.path().join("seccomp.json").display().to_string();
         root.write("provider.json", document(&seccomp).as_bytes())
             .unwrap();
         let config = Configuration::load(&root.path().join("provider.json")).unwrap();
@@ -101,6 +108,45 @@ impl Installation {
             config,
             _temp: temp,
         }
+    }
+
+    /// Makes it a node that manages generations and that Core knows: what the installer writes, `state/node` as its state
+    /// and the lease of its enrolled generation; releases come from `source_url`.
+    pub(crate) fn managing(mut self, core: &ScriptedCore, host_id: Digest) -> Self {
+        let config = &self.config;
+        let root = Directory::open(&self.root).unwrap();
+        let runtime = config.specification.runtime.as_ref().unwrap();
+        let record = records::Installation {
+            installation_id: config.installation_id,
+            provider: config.provider,
+            core_url: config.core.api_url(),
+            source_commit: runtime.source_commit,
+            generation: config.generation,
+            specification_digest: config.specification_digest(),
+        };
+        let source = records::Preparation {
+            source_url: core.url(),
+        };
+        root.write(layout::INSTALLATION, &record.encode()).unwrap();
+        root.write(layout::PREPARATION, &source.encode()).unwrap();
+        self.state_dir = root
+            .make("state")
+            .unwrap()
+            .make("node")
+            .unwrap()
+            .path()
+            .to_owned();
+        let store = Store::open(Layout::new(&self.root), config.installation_id).unwrap();
+        let identity = store.identity(config.generation, config.specification_digest());
+        drop(lease::create(&store, identity).unwrap());
+        let stored = Stored::new(config, host_id).unwrap();
+        IdentityStore::create(&self.state_dir)
+            .unwrap()
+            .store(&stored)
+            .unwrap();
+        *core.script.identity.lock() =
+            Box::new(move |seen| known(&stored, seen.headers.get("authorization")));
+        self
     }
 
     /// A registered node that Core knows.

@@ -7,6 +7,7 @@ mod docker;
 mod frames;
 mod installation;
 mod limits;
+mod managing;
 mod metrics;
 mod operations;
 mod program;

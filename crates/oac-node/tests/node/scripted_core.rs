@@ -12,7 +12,7 @@ use axum::{
 use oac_model::{ConnectionId, OwnerEpoch, RequestId};
 use oac_wire::{
     CoreFrame, NodeFrame,
-    frames::{Arguments, HeartbeatAck, Hello, Request as RequestFrame, RequestBody, Welcome},
+    frames::{Arguments, Deployment, HeartbeatAck, Hello, Request as RequestFrame, RequestBody, Welcome},
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -34,12 +34,17 @@ pub(crate) struct Seen {
 }
 
 type Answer = Box<dyn Fn(&Seen) -> (StatusCode, String) + Send + Sync>;
+type Files = Box<dyn Fn(&Seen) -> Option<Vec<u8>> + Send + Sync>;
 
 pub(crate) struct Script {
     /// GET identity.
     pub(crate) identity: Mutex<Answer>,
     /// POST enroll.
     pub(crate) enroll: Mutex<Answer>,
+    /// GET configuration, and every file of a release: `None` is 404.
+    pub(crate) files: Mutex<Files>,
+    /// Answers of `files` wait while it is false.
+    pub(crate) open: watch::Sender<bool>,
     /// What the upgrade answers; `None` upgrades.
     pub(crate) connect: Mutex<Option<(StatusCode, String)>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
@@ -70,6 +75,8 @@ impl ScriptedCore {
         let script = Arc::new(Script {
             identity: Mutex::new(Box::new(|_| unauthorized())),
             enroll: Mutex::new(Box::new(|_| (StatusCode::SERVICE_UNAVAILABLE, String::new()))),
+            files: Mutex::new(Box::new(|_| None)),
+            open: watch::Sender::new(true),
             connect: Mutex::new(None),
             seen: Mutex::default(),
             count: watch::Sender::new(0),
@@ -105,6 +112,7 @@ impl ScriptedCore {
             connection_id: uuid(5, self.next).parse().unwrap(),
             owner_epoch: OwnerEpoch::FIRST,
             sequence: 0,
+            deployment: None,
             heard: Vec::new(),
         }
     }
@@ -164,7 +172,13 @@ async fn answer(State(script): State<Arc<Script>>, request: Request) -> Response
                     let _ = sockets.send(socket).await;
                 })
         }
-        _ => StatusCode::NOT_FOUND.into_response(),
+        _ => {
+            let _ = script.open.subscribe().wait_for(|open| *open).await;
+            match (script.files.lock())(&seen) {
+                Some(bytes) => bytes.into_response(),
+                None => StatusCode::NOT_FOUND.into_response(),
+            }
+        }
     }
 }
 
@@ -174,6 +188,8 @@ pub(crate) struct Link {
     pub(crate) connection_id: ConnectionId,
     pub(crate) owner_epoch: OwnerEpoch,
     pub(crate) sequence: i64,
+    /// What every answer to a managing node delivers.
+    pub(crate) deployment: Option<Deployment>,
     /// Every text the node sent, as it came; its close frame as `close <code> <reason>`.
     pub(crate) heard: Vec<String>,
 }
@@ -223,7 +239,7 @@ impl Link {
         let welcome = Welcome {
             connection_id: self.connection_id,
             owner_epoch: self.owner_epoch,
-            deployment: None,
+            deployment: self.deployment,
         };
         self.send(CoreFrame::Welcome(welcome).encode().unwrap()).await;
     }
@@ -233,7 +249,7 @@ impl Link {
         let ack = HeartbeatAck {
             connection_id: self.connection_id,
             owner_epoch: self.owner_epoch,
-            deployment: None,
+            deployment: self.deployment,
         };
         self.send(CoreFrame::HeartbeatAck(ack).encode().unwrap()).await;
     }
@@ -249,17 +265,27 @@ impl Link {
         timeout_ms: u32,
         arguments: Arguments,
     ) -> (RequestId, String) {
+        self.request_of(1, lane, timeout_ms, arguments)
+    }
+
+    /// The same, of another generation.
+    pub(crate) fn request_of(
+        &mut self,
+        generation: i64,
+        lane: u64,
+        timeout_ms: u32,
+        arguments: Arguments,
+    ) -> (RequestId, String) {
         self.sequence += 1;
         let id = RequestId::random();
-        let generation = 1.try_into().unwrap();
         let request = RequestFrame {
             id,
             sequence: self.sequence,
             connection_id: self.connection_id,
             owner_epoch: self.owner_epoch,
-            deployment_generation: 1,
+            deployment_generation: generation,
             body: Ok(RequestBody {
-                deployment_generation: generation,
+                deployment_generation: generation.try_into().unwrap(),
                 timeout_ms,
                 reference: reference(lane),
                 arguments,

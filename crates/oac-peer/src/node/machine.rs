@@ -145,7 +145,12 @@ impl Node {
         let named = self.deployment().is_some_and(|known| {
             known.generation == generation || known.serving_generation.0 == Some(generation)
         });
-        named || self.schedule.is_referenced(generation)
+        named || self.works_on(generation)
+    }
+
+    /// A waiting or running operation needs this generation: it is neither repaired nor collected now.
+    pub fn works_on(&self, generation: Generation) -> bool {
+        self.schedule.is_referenced(generation)
     }
 
     /// The newest deployment this process adopted; `None` for a fixed node.

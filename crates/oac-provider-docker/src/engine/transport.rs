@@ -124,6 +124,10 @@ impl Engine {
         })
     }
 
+    pub(crate) fn is_at(&self, socket: &Path) -> bool {
+        self.socket == socket
+    }
+
     /// An idle connection that is still open, or a new one whose engine id was just read.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, EngineError> {
         loop {
@@ -252,7 +256,8 @@ impl Session {
         self.connection.as_ref().map_or((0, 0), |c| c.api)
     }
 
-    fn path(&self, path: &str) -> String {
+    /// With the version of the API that is spoken.
+    pub(crate) fn path(&self, path: &str) -> String {
         let (major, minor) = self.api().clamp(API_FLOOR, API_NEWEST);
         format!("/v{major}.{minor}{path}")
     }
@@ -343,6 +348,34 @@ impl Session {
                 self.connection = None;
                 Err(EngineError::Broken { call, source })
             }
+        }
+    }
+
+    /// A call whose body is streamed, on a connection of its own; its answer is the caller's to read, while this is polled.
+    pub(crate) async fn stream_call<B, T>(
+        &self,
+        request: Request<B>,
+        read: impl AsyncFnOnce(http::Response<hyper::body::Incoming>) -> T,
+    ) -> Result<T, EngineError>
+    where
+        B: hyper::body::Body<Data = Bytes> + 'static,
+        B::Error: Into<Source>,
+    {
+        let call = format!("{} {}", request.method(), request.uri().path());
+        let io = TokioIo::new(self.engine.stream().await?);
+        let (mut sender, driver) = hyper::client::conn::http1::handshake(io)
+            .await
+            .map_err(|e| broken(&call, e))?;
+        let mut driver = pin!(driver);
+        let mut work = pin!(async {
+            let response = sender.send_request(request).await.map_err(|e| broken(&call, e))?;
+            Ok(read(response).await)
+        });
+        tokio::select! {
+            biased;
+            result = &mut work => result,
+            // The connection ended; what was already read still arrives.
+            _ = &mut driver => work.await,
         }
     }
 

@@ -1,0 +1,460 @@
+//! A node that manages generations: the program as a process of the service account, on a real Docker Engine, with a
+//! scripted Core that says which generations there are.
+
+use std::{
+    collections::BTreeSet, os::unix::process::ExitStatusExt, path::PathBuf, process::Child, sync::Arc,
+    time::Duration,
+};
+
+use oac_model::{DiagnosticCode, Digest, Specification};
+use oac_wire::{
+    CoreFrame, NodeFrame, Nullable,
+    frames::{
+        Arguments, Deployment, GenerationState, GenerationStatus, RetentionAck, RetentionAckControl,
+        RetentionAnswer,
+    },
+};
+use parking_lot::Mutex;
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::json;
+
+use crate::{
+    docker::{Made, docker},
+    installation::Installation,
+    program::{output, said},
+    scripted_core::{Link, ScriptedCore},
+    shapes::response,
+};
+
+/// Generous: a test that needs it has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The specification of a generation: as many CPUs as the enrolled one has, and memory of its own.
+fn specification(of: &Installation, n: i64) -> Specification {
+    let mut specification = of.config.specification.clone();
+    specification.resources.memory_mib = 512 + u64::try_from(n - 1).unwrap() * 64;
+    specification
+}
+
+struct Managed {
+    made: Made,
+    core: ScriptedCore,
+    installation: Installation,
+    /// Generations that Core keeps no longer.
+    dropped: Arc<Mutex<BTreeSet<i64>>>,
+}
+
+impl Managed {
+    /// Enrolled with generation 1, whose image the engine has.
+    async fn new() -> Self {
+        let made = Made::new();
+        let core = ScriptedCore::start().await;
+        let installation = Installation::on(&core, &made.backend);
+        let host_id = oac_node::backend::host_id(&installation.config).await.unwrap();
+        let installation = installation.managing(&core, host_id);
+        let dropped = Arc::new(Mutex::new(BTreeSet::new()));
+        let managed = Self {
+            made,
+            core,
+            installation,
+            dropped,
+        };
+        managed.serve_configurations();
+        managed
+    }
+
+    fn serve_configurations(&self) {
+        let specifications: Vec<Specification> =
+            (1..=9).map(|n| specification(&self.installation, n)).collect();
+        let (installation_id, url) = (self.installation.config.installation_id, self.core.url());
+        *self.core.script.files.lock() = Box::new(move |seen| {
+            let query = seen.uri.query()?.strip_prefix("generation=")?;
+            let n: usize = query.parse().ok()?;
+            seen.headers.get("x-oac-node-id")?;
+            let specification = &specifications[n - 1];
+            let answer = json!({
+                "installation_id": installation_id, "provider": "docker", "core_url": url, "generation": n,
+                "specification": specification, "specification_digest": specification.digest(),
+                "max_active": 3, "max_retained": 4,
+            });
+            Some(answer.to_string().into_bytes())
+        });
+    }
+
+    fn deployment(&self, target: i64, serving: Option<i64>) -> Deployment {
+        Deployment {
+            generation: target.try_into().unwrap(),
+            specification_digest: specification(&self.installation, target).digest(),
+            serving_generation: Nullable(serving.map(|n| n.try_into().unwrap())),
+        }
+    }
+
+    fn start(&self) -> Child {
+        self.made
+            .command(&self.installation, "run")
+            .stderr(std::process::Stdio::inherit())
+            .spawn()
+            .unwrap()
+    }
+
+    /// The next connection, welcomed with this deployment.
+    async fn welcome(&mut self, target: i64, serving: Option<i64>) -> Link {
+        let mut link = self.core.accept().await;
+        let hello = link.hello().await;
+        assert_eq!(hello.generation_management, Some(true));
+        link.deployment = Some(self.deployment(target, serving));
+        link.welcome().await;
+        link
+    }
+
+    /// Answers heartbeats and retention requests until a report fits.
+    async fn until(&self, link: &mut Link, fits: impl Fn(&[GenerationStatus]) -> bool) {
+        self.serve(link, |frame| match frame {
+            NodeFrame::Heartbeat(beat) => fits(beat.health.generations.as_deref().unwrap_or_default()),
+            _ => false,
+        })
+        .await;
+    }
+
+    /// Answers heartbeats and retention requests until a frame fits.
+    async fn serve(&self, link: &mut Link, fits: impl Fn(&NodeFrame) -> bool) {
+        let served = async {
+            loop {
+                let frame = link.next().await;
+                match &frame {
+                    NodeFrame::Heartbeat(_) => link.acknowledge().await,
+                    NodeFrame::Retention(retention) => {
+                        let asked = &retention.control;
+                        let dropped = self.dropped.lock().clone();
+                        let retentions = asked.references.iter().map(|r| RetentionAnswer {
+                            generation: r.generation,
+                            specification_digest: r.specification_digest,
+                            keep: !dropped.contains(&r.generation.get()),
+                        });
+                        let ack = RetentionAck {
+                            control: RetentionAckControl {
+                                id: asked.id,
+                                sequence: asked.sequence,
+                                connection_id: asked.connection_id,
+                                owner_epoch: asked.owner_epoch,
+                                retentions: retentions.collect(),
+                            },
+                            deployment: link.deployment.unwrap(),
+                        };
+                        link.send(CoreFrame::RetentionAck(ack).encode().unwrap()).await;
+                    }
+                    _ => {}
+                }
+                if fits(&frame) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, served)
+            .await
+            .expect("the node says something else");
+    }
+
+    fn record(&self, name: &str) -> PathBuf {
+        self.installation.state_dir.join("generations").join(name)
+    }
+
+    /// Answers the node until the file is there.
+    async fn until_there(&self, link: &mut Link, name: &str) {
+        let path = self.record(name);
+        self.serve(link, |_| path.exists()).await;
+    }
+
+    fn images(&self) -> String {
+        docker(
+            &self.made.socket,
+            &[
+                "image",
+                "inspect",
+                "--format",
+                "{{.Id}}",
+                &format!("sha256:{}", self.made.backend.image),
+            ],
+        )
+    }
+}
+
+fn ready(statuses: &[GenerationStatus], n: i64) -> bool {
+    state(statuses, n) == Some(GenerationState::Ready)
+}
+
+fn state(statuses: &[GenerationStatus], n: i64) -> Option<GenerationState> {
+    let found = statuses.iter().find(|s| s.generation.get() == n);
+    found.map(|s| s.state)
+}
+
+async fn stop(child: Child, signal: Signal) -> std::process::ExitStatus {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap().status);
+    ended.await.unwrap()
+}
+
+/// The code that the node answers to `info` under a generation.
+async fn info(link: &mut Link, n: i64, lane: u64) -> Option<String> {
+    let (id, text) = link.request_of(n, lane, 30_000, Arguments::Info);
+    link.send(text).await;
+    loop {
+        match link.next().await {
+            NodeFrame::Heartbeat(_) => link.acknowledge().await,
+            frame @ NodeFrame::Response(_) => {
+                let answer = response(frame);
+                assert_eq!(answer.id, id);
+                return answer.error_code;
+            }
+            _ => {}
+        }
+    }
+}
+
+// req: P-081, P-095, P-130, P-160, P-165, P-170, G-168
+// inv: INV-N14, INV-N19, INV-N20, INV-N22, INV-N46
+#[tokio::test]
+async fn docker_a_node_prepares_the_target_beside_what_it_serves_and_collects_what_core_drops() {
+    let mut node = Managed::new().await;
+    let image = node.images();
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 1) && ready(statuses, 2))
+        .await;
+    for n in [1, 2] {
+        assert_eq!(info(&mut link, n, 0).await.as_deref(), Some("not_found"));
+    }
+    assert_eq!(info(&mut link, 3, 0).await.as_deref(), Some("unconfirmed"));
+    let enrolled = std::fs::read(node.installation.root.join("provider.json")).unwrap();
+
+    // The pin moved: the first generation is asked about, and goes once Core keeps it no longer.
+    link.deployment = Some(node.deployment(2, Some(2)));
+    let asked = |frame: &NodeFrame| match frame {
+        NodeFrame::Retention(r) => r.control.references.iter().any(|r| r.generation.get() == 1),
+        _ => false,
+    };
+    node.serve(&mut link, asked).await;
+    assert_eq!(
+        info(&mut link, 1, 0).await.as_deref(),
+        Some("not_found"),
+        "it is kept"
+    );
+    node.dropped.lock().insert(1);
+    node.until_there(&mut link, "1.dropped").await;
+    node.until(&mut link, |statuses| {
+        state(statuses, 1).is_none() && ready(statuses, 2)
+    })
+    .await;
+    assert_eq!(info(&mut link, 1, 0).await.as_deref(), Some("unconfirmed"));
+    assert_eq!(info(&mut link, 2, 0).await.as_deref(), Some("not_found"));
+
+    // What the second generation uses is there, the image too, and a restart finds the same.
+    assert_eq!(node.images(), image);
+    assert!(node.installation.root.join("runtime/seccomp.json").exists());
+    assert_eq!(
+        std::fs::read(node.installation.root.join("provider.json")).unwrap(),
+        enrolled
+    );
+    assert!(node.record("1.lease").exists() && node.record("1.lease-identity").exists());
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+    let child = node.start();
+    let mut link = node.welcome(2, Some(2)).await;
+    node.until(&mut link, |statuses| {
+        assert_eq!(state(statuses, 1), None);
+        ready(statuses, 2)
+    })
+    .await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: P-132
+// inv: INV-N37, INV-N41
+#[tokio::test]
+async fn docker_a_changed_target_ends_the_running_attempt_and_leaves_no_lease_without_its_record() {
+    let mut node = Managed::new().await;
+    node.core.script.open.send_replace(false);
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.core.until_seen("configuration", 1).await;
+    link.deployment = Some(node.deployment(3, Some(1)));
+    link.acknowledge().await;
+    // The next attempt begins only once the first child is gone: one holds install.lock at a time.
+    node.core.until_seen("configuration", 2).await;
+    let asked: Vec<_> = node
+        .core
+        .seen("configuration")
+        .iter()
+        .map(|seen| seen.uri.query().unwrap().to_owned())
+        .collect();
+    assert_eq!(asked, ["generation=2", "generation=3"]);
+    for n in [2, 3] {
+        assert!(node.record(&format!("{n}.lease")).exists());
+        assert!(node.record(&format!("{n}.lease-identity")).exists());
+    }
+    node.core.script.open.send_replace(true);
+    node.until(&mut link, |statuses| {
+        assert_eq!(state(statuses, 2), None, "nothing of it is here");
+        ready(statuses, 3)
+    })
+    .await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: P-139
+// inv: INV-N45
+#[tokio::test]
+async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_held_no_other_says_a_word() {
+    let mut node = Managed::new().await;
+    node.core.script.open.send_replace(false);
+    let child = node.start();
+    let link = node.welcome(2, Some(1)).await;
+    node.core.until_seen("configuration", 1).await;
+    assert_eq!(stop(child, Signal::KILL).await.signal(), Some(9));
+    drop(link);
+
+    // What a native process of that child would still hold.
+    let lock = std::fs::File::open(node.installation.root.join("install.lock")).unwrap();
+    oac_testkit::wait::until("the child is gone", PATIENCE, async || {
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()
+    })
+    .await
+    .unwrap();
+    let before = node.core.script.seen.lock().len();
+    let refused = output(node.made.command(&node.installation, "run")).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("earlier process"), "{}", said(&refused));
+    assert_eq!(node.core.script.seen.lock().len(), before);
+    drop(lock);
+
+    node.core.script.open.send_replace(true);
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn docker_a_stopped_node_ends_its_child_and_exits_0() {
+    let mut node = Managed::new().await;
+    node.core.script.open.send_replace(false);
+    let child = node.start();
+    let link = node.welcome(2, Some(1)).await;
+    node.core.until_seen("configuration", 1).await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+    link.closed().await;
+    let lock = std::fs::File::open(node.installation.root.join("install.lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody holds it");
+}
+
+// req: P-098, P-103, P-105
+// inv: INV-N12, INV-N15
+#[tokio::test]
+async fn docker_a_live_helper_keeps_its_generation_whatever_core_says_and_a_fresh_grant_goes_on() {
+    let mut node = Managed::new().await;
+    // As a helper of an earlier process would hold it.
+    let lease = std::fs::File::open(node.record("1.lease")).unwrap();
+    flock(&lease, FlockOperation::NonBlockingLockShared).unwrap();
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    node.dropped.lock().insert(1);
+    link.deployment = Some(node.deployment(2, Some(2)));
+    // Asked once more after a grant: the collector found the lease busy.
+    let asked = Mutex::new(0);
+    node.serve(&mut link, |frame| {
+        if let NodeFrame::Retention(r) = frame
+            && r.control.references.iter().any(|r| r.generation.get() == 1)
+        {
+            *asked.lock() += 1;
+        }
+        *asked.lock() == 2
+    })
+    .await;
+    for name in ["1.collecting", "1.dropped"] {
+        assert!(!node.record(name).exists(), "{name}");
+    }
+    drop(lease);
+    node.until_there(&mut link, "1.dropped").await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: P-131, P-133, P-180, P-183
+// inv: INV-N8
+#[tokio::test]
+async fn docker_missing_files_leave_a_generation_unready_and_what_was_made_is_still_served() {
+    let mut node = Managed::new().await;
+    std::fs::remove_file(node.installation.root.join("runtime/seccomp.json")).unwrap();
+    let child = node.start();
+    let mut link = node.welcome(1, Some(1)).await;
+    let code = |statuses: &[GenerationStatus]| {
+        let status = statuses.iter().find(|s| s.generation.get() == 1)?;
+        status.diagnostic.as_ref()?.code()
+    };
+    // Its repair needs a release, which is not to be had here.
+    node.until(&mut link, |statuses| {
+        assert!(!ready(statuses, 1));
+        code(statuses) == Some(DiagnosticCode::ArtifactsUnavailable)
+    })
+    .await;
+    assert_eq!(info(&mut link, 1, 0).await.as_deref(), Some("not_found"));
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: G-168
+// inv: INV-N40
+#[tokio::test]
+async fn docker_on_another_host_nothing_is_ready_until_it_is_confirmed_that_the_state_moved() {
+    let mut node = Managed::new().await;
+    let path = node.installation.state_dir.join("identity.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let own = node.installation.stored().host_id.to_string();
+    std::fs::write(&path, text.replace(&own, &Digest::of("another").to_string())).unwrap();
+    let child = node.start();
+    let mut link = node.welcome(1, Some(1)).await;
+    for _ in 0..2 {
+        node.until(&mut link, |statuses| {
+            assert!(!ready(statuses, 1));
+            true
+        })
+        .await;
+    }
+    let busy = output(node.made.command(&node.installation, "rebind-host")).await;
+    assert_eq!(busy.status.code(), Some(1), "the service runs");
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+    link.closed().await;
+
+    let unconfirmed = output(node.made.command(&node.installation, "rebind-host")).await;
+    assert_eq!(unconfirmed.status.code(), Some(1));
+    assert!(said(&unconfirmed).contains("nothing was changed"));
+    for _ in 0..2 {
+        let mut confirmed = node.made.command(&node.installation, "rebind-host");
+        confirmed.arg("--yes");
+        let confirmed = output(confirmed).await;
+        assert!(confirmed.status.success(), "{}", said(&confirmed));
+    }
+    let child = node.start();
+    let mut link = node.welcome(1, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 1)).await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn docker_doctor_names_a_lease_without_its_record_and_what_to_do() {
+    let node = Managed::new().await;
+    let healthy = output(node.made.command(&node.installation, "doctor")).await;
+    assert!(
+        healthy.status.success(),
+        "{}",
+        String::from_utf8_lossy(&healthy.stdout)
+    );
+    std::fs::remove_file(node.record("1.lease-identity")).unwrap();
+    let doctor = output(node.made.command(&node.installation, "doctor")).await;
+    let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(doctor.status.code(), Some(1));
+    for expected in ["lease of generation 1", "select a new generation"] {
+        assert!(printed.contains(expected), "{printed}");
+    }
+}
