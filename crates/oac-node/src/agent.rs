@@ -337,9 +337,9 @@ impl Agent {
                 }
                 Some(Event::Measured(attempt, health))
             }
-            Done::Probed(generation, failed) => {
+            Done::Probed(generation, probed) => {
                 if let Served::Managing(managing) = &mut self.served {
-                    managing.probed(generation, failed, self.clock.now());
+                    managing.probed(generation, probed, self.clock.now());
                 }
                 None
             }

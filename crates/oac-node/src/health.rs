@@ -6,7 +6,7 @@ use std::{
 };
 
 use oac_model::{DiagnosticCode, Time};
-use oac_provider::Provider;
+use oac_provider::{ProbeError, Provider};
 use oac_wire::{Nullable, frames::Health};
 use parking_lot::Mutex;
 
@@ -17,8 +17,11 @@ use crate::{
 
 /// A fixed node's report: measures and probes; at most about 5 s.
 pub(crate) async fn report(provider: Arc<dyn Provider>, meter: Arc<Mutex<Meter>>) -> Health {
-    let (measured, diagnostic) = tokio::join!(measure(meter), probe(&*provider));
-    health(measured, diagnostic)
+    let (measured, probed) = tokio::join!(measure(meter), probe(&*provider));
+    if let Err(error) = &probed {
+        tracing::warn!(event = "provider_not_ready", code = %error.code, error = error.text, "the provider is not ready");
+    }
+    health(measured, probed.err().map(|error| error.code))
 }
 
 /// A managing node's: it says how each of its generations stands, and the connection fills that in.
@@ -31,22 +34,15 @@ async fn measure(meter: Arc<Mutex<Meter>>) -> Measurements {
     measured.unwrap_or_default()
 }
 
-/// One probe of at most 5 s: `None` when the provider is ready. Its text goes to the local log, its code to Core.
-pub(crate) async fn probe(provider: &dyn Provider) -> Option<DiagnosticCode> {
+/// One probe of at most 5 s. Its text goes to the local log, its code to Core.
+pub(crate) async fn probe(provider: &dyn Provider) -> Result<(), ProbeError> {
     let by = Instant::now() + PROBE;
     match tokio::time::timeout(PROBE, provider.probe(by)).await {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => {
-            tracing::warn!(event = "provider_not_ready", code = %error.code, error = error.text, "the provider is not ready");
-            Some(error.code)
-        }
-        Err(_) => {
-            tracing::warn!(
-                event = "provider_not_ready",
-                "the provider's probe did not answer within {PROBE:?}"
-            );
-            Some(DiagnosticCode::ProviderUnavailable)
-        }
+        Ok(probed) => probed,
+        Err(_) => Err(ProbeError {
+            code: DiagnosticCode::ProviderUnavailable,
+            text: format!("the provider's probe did not answer within {PROBE:?}"),
+        }),
     }
 }
 

@@ -5,12 +5,12 @@
 use std::{collections::HashMap, future::Future, sync::Arc};
 
 use oac_generations::Use;
-use oac_model::{DiagnosticCode, Generation, Reference};
+use oac_model::{Generation, Reference};
 use oac_peer::{
     Outcome,
     node::{Attempt, Refresh, Ticket},
 };
-use oac_provider::Provider;
+use oac_provider::{ProbeError, Provider};
 use oac_wire::frames::Health;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
@@ -24,8 +24,8 @@ use crate::{
 pub(crate) enum Done {
     Dialed(Result<Box<Connection>, DialError>),
     Measured(Attempt, Box<Health>),
-    /// A managing node's probe of one generation; `None` is ready.
-    Probed(Generation, Option<DiagnosticCode>),
+    /// A managing node's probe of one generation.
+    Probed(Generation, Result<(), ProbeError>),
     /// A child was waited for.
     Child(Box<ChildEnd>),
     Refreshed(Refresh),

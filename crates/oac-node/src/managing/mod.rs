@@ -23,7 +23,7 @@ use oac_generations::{
 };
 use oac_model::{ConnectionId, DiagnosticCode, Digest, Generation};
 use oac_peer::{Moment, node::Local};
-use oac_provider::Provider;
+use oac_provider::{ProbeError, Provider};
 use oac_records::LockError;
 use oac_wire::frames::{Deployment, RetentionReference};
 
@@ -64,6 +64,8 @@ pub struct Managing {
     loader: Loader,
     providers: BTreeMap<Generation, Arc<dyn Provider>>,
     child: Option<Child>,
+    /// Why the last probe of a generation failed.
+    failures: BTreeMap<Generation, String>,
     /// What the connection was told last.
     told: Vec<Local>,
 }
@@ -114,6 +116,7 @@ impl Managing {
             loader,
             providers,
             child: None,
+            failures: BTreeMap::new(),
             told,
         })
     }
@@ -154,8 +157,21 @@ impl Managing {
         self.planner.granted(from, references);
     }
 
-    pub(crate) fn probed(&mut self, generation: Generation, failed: Option<DiagnosticCode>, now: Moment) {
-        let how = failed.map_or(Probed::Ready, Probed::Failed);
+    pub(crate) fn probed(&mut self, generation: Generation, probed: Result<(), ProbeError>, now: Moment) {
+        let how = match probed {
+            Ok(()) => {
+                self.failures.remove(&generation);
+                Probed::Ready
+            }
+            Err(ProbeError { code, text }) => {
+                // One that is not ready is probed every few seconds: its reason is logged when it is another.
+                if self.failures.get(&generation) != Some(&text) {
+                    tracing::warn!(event = "generation_not_ready", %generation, %code, error = text, "a generation's provider is not ready");
+                    self.failures.insert(generation, text);
+                }
+                Probed::Failed(code)
+            }
+        };
         self.planner.probed(generation, how, since(now));
     }
 
@@ -279,12 +295,15 @@ impl Managing {
     fn probe(&self, generation: Generation, kept: Use, tasks: &mut Tasks) {
         let provider = self.providers.get(&generation).cloned();
         tasks.errand(async move {
-            let failed = match provider {
+            let probed = match provider {
                 Some(provider) => health::probe(&*provider).await,
-                None => Some(DiagnosticCode::ProviderUnavailable),
+                None => Err(ProbeError {
+                    code: DiagnosticCode::ProviderUnavailable,
+                    text: "no provider is loaded".to_owned(),
+                }),
             };
             drop(kept);
-            Done::Probed(generation, failed)
+            Done::Probed(generation, probed)
         });
     }
 }

@@ -236,6 +236,12 @@ impl Planner {
             (Ended::Completed, _) | (_, None) => how,
             (_, Some(ends)) => ends,
         };
+        // Status 0 without a published configuration is a defect of the child: no probe could ever judge it.
+        let published = matches!(&reloaded, Reloaded::Found(r) if r.found.state.is_published());
+        let how = match (how, child.errand) {
+            (Ended::Completed, Errand::Prepare) if !published => Ended::Failed,
+            (how, _) => how,
+        };
         match child.errand {
             Errand::Prepare => self.attempts.ended(generation, how, now),
             Errand::Collect => self.attempts.collected(),

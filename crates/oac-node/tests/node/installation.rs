@@ -128,7 +128,15 @@ impl Installation {
             source_url: core.url(),
         };
         root.write(layout::INSTALLATION, &record.encode()).unwrap();
+        let seccomp = std::fs::read(self.root.join("runtime/seccomp.json")).unwrap();
+        let artifacts = records::RuntimeArtifacts {
+            installation_id: config.installation_id,
+            source_commit: runtime.source_commit,
+            sha256: [("runtime/seccomp.json".to_owned(), Digest::of(seccomp))].into(),
+        };
         root.write(layout::PREPARATION, &source.encode()).unwrap();
+        root.write(layout::RUNTIME_ARTIFACTS, &artifacts.encode())
+            .unwrap();
         self.state_dir = root
             .make("state")
             .unwrap()

@@ -2,11 +2,20 @@
 //! scripted Core that says which generations there are.
 
 use std::{
-    collections::BTreeSet, os::unix::process::ExitStatusExt, path::PathBuf, process::Child, sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::Child,
+    sync::Arc,
     time::Duration,
 };
 
-use oac_model::{DiagnosticCode, Digest, Specification};
+use oac_model::{DiagnosticCode, Digest, ImageDigest, ProviderKind, SourceCommit, Specification};
+use oac_release::{
+    layout::{self, Role},
+    manifest::{Artifact, Image, Manifest, Unpacked},
+    metadata::Metadata,
+};
 use oac_wire::{
     CoreFrame, NodeFrame, Nullable,
     frames::{
@@ -32,17 +41,94 @@ use crate::{
 /// Generous: a test that needs it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The specification of a generation: as many CPUs as the enrolled one has, and memory of its own.
-fn specification(of: &Installation, n: i64) -> Specification {
-    let mut specification = of.config.specification.clone();
-    specification.resources.memory_mib = 512 + u64::try_from(n - 1).unwrap() * 64;
-    specification
+/// Another Runtime release, its image in no engine. Dropped, its image is removed wherever a test had it loaded.
+struct OtherRelease {
+    socket: String,
+    image: ImageDigest,
+    metadata: Metadata,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+const OTHER_COMMIT: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+impl OtherRelease {
+    fn new(made: &Made) -> Self {
+        let socket = made.socket.clone();
+        let label = format!("LABEL oac.test.other={}", oac_model::NodeId::random());
+        let id = docker(&socket, &["import", "--change", &label, "-"]);
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("archive");
+        docker(&socket, &["save", "--output", archive.to_str().unwrap(), &id]);
+        docker(&socket, &["image", "rm", &id]);
+        let commit: SourceCommit = OTHER_COMMIT.parse().unwrap();
+        let image = Image {
+            config_digest: id.parse().unwrap(),
+            manifest_digest: ImageDigest::of("a manifest"),
+        };
+        let contents = [
+            (layout::NODE, b"a program".to_vec()),
+            (layout::INSTALLER, b"an installer".to_vec()),
+            (
+                layout::SECCOMP,
+                b"{\"defaultAction\":\"SCMP_ACT_ALLOW\"}".to_vec(),
+            ),
+            (layout::IMAGE, std::fs::read(&archive).unwrap()),
+        ];
+        let (mut artifacts, mut files) = (Vec::new(), BTreeMap::new());
+        for (row, bytes) in contents {
+            let filename = format!("oac-{commit}-linux-amd64-{}", row.suffix);
+            let (size_bytes, sha256) = (bytes.len() as u64, Digest::of(&bytes));
+            artifacts.push(Artifact {
+                key: row.key.to_owned(),
+                filename: filename.clone(),
+                role: row.role,
+                provider: row.provider,
+                size_bytes,
+                sha256,
+                unpacked: (row.role == Role::Image).then_some(Unpacked { size_bytes, sha256 }),
+            });
+            files.insert(format!("artifacts/{filename}"), bytes);
+        }
+        let metadata = Metadata::of(Manifest::of(commit, image, artifacts).unwrap());
+        files.insert("manifest.json".to_owned(), metadata.manifest_bytes().to_vec());
+        files.insert("SHA256SUMS".to_owned(), metadata.sums_bytes().to_vec());
+        Self {
+            socket,
+            image: image.config_digest,
+            metadata,
+            files,
+        }
+    }
+
+    fn remove_image(&self) {
+        self.image("rm");
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.image("inspect")
+    }
+
+    fn image(&self, verb: &str) -> bool {
+        let host = format!("unix://{}", self.socket);
+        let output = std::process::Command::new("docker")
+            .args(["-H", &host, "image", verb, &self.image.to_string()])
+            .output();
+        output.is_ok_and(|output| output.status.success())
+    }
+}
+
+impl Drop for OtherRelease {
+    fn drop(&mut self) {
+        self.remove_image();
+    }
 }
 
 struct Managed {
     made: Made,
     core: ScriptedCore,
     installation: Installation,
+    /// Of generation 1 and on: each has memory of its own.
+    specifications: Vec<Specification>,
     /// Generations that Core keeps no longer.
     dropped: Arc<Mutex<BTreeSet<i64>>>,
 }
@@ -55,22 +141,42 @@ impl Managed {
         let installation = Installation::on(&core, &made.backend);
         let host_id = oac_node::backend::host_id(&installation.config).await.unwrap();
         let installation = installation.managing(&core, host_id);
-        let dropped = Arc::new(Mutex::new(BTreeSet::new()));
+        let sized = |n: u64| {
+            let mut specification = installation.config.specification.clone();
+            specification.resources.memory_mib = 512 + n * 64;
+            specification
+        };
         let managed = Self {
             made,
             core,
+            specifications: (0..9).map(sized).collect(),
             installation,
-            dropped,
+            dropped: Arc::default(),
         };
-        managed.serve_configurations();
+        managed.answer(BTreeMap::new());
         managed
     }
 
-    fn serve_configurations(&self) {
-        let specifications: Vec<Specification> =
-            (1..=9).map(|n| specification(&self.installation, n)).collect();
+    /// Generation 2 and on select another Runtime release, which Core serves.
+    async fn with_release() -> (Self, OtherRelease) {
+        let mut managed = Self::new().await;
+        let release = OtherRelease::new(&managed.made);
+        for specification in &mut managed.specifications[1..] {
+            specification.runtime = release.metadata.manifest().runtime(ProviderKind::Docker);
+        }
+        managed.answer(release.files.clone());
+        (managed, release)
+    }
+
+    /// What Core answers beside the connection.
+    fn answer(&self, files: BTreeMap<String, Vec<u8>>) {
+        let specifications = self.specifications.clone();
         let (installation_id, url) = (self.installation.config.installation_id, self.core.url());
+        let below = format!("/api/v1/sandbox-node/install/releases/{OTHER_COMMIT}/");
         *self.core.script.files.lock() = Box::new(move |seen| {
+            if let Some(file) = seen.uri.path().strip_prefix(&below) {
+                return files.get(file).cloned();
+            }
             let query = seen.uri.query()?.strip_prefix("generation=")?;
             let n: usize = query.parse().ok()?;
             seen.headers.get("x-oac-node-id")?;
@@ -87,7 +193,7 @@ impl Managed {
     fn deployment(&self, target: i64, serving: Option<i64>) -> Deployment {
         Deployment {
             generation: target.try_into().unwrap(),
-            specification_digest: specification(&self.installation, target).digest(),
+            specification_digest: self.specifications[usize::try_from(target - 1).unwrap()].digest(),
             serving_generation: Nullable(serving.map(|n| n.try_into().unwrap())),
         }
     }
@@ -275,7 +381,7 @@ async fn docker_a_node_prepares_the_target_beside_what_it_serves_and_collects_wh
 #[tokio::test]
 async fn docker_a_changed_target_ends_the_running_attempt_and_leaves_no_lease_without_its_record() {
     let mut node = Managed::new().await;
-    node.core.script.open.send_replace(false);
+    node.core.script.held.send_replace("configuration");
     let child = node.start();
     let mut link = node.welcome(2, Some(1)).await;
     node.core.until_seen("configuration", 1).await;
@@ -294,7 +400,7 @@ async fn docker_a_changed_target_ends_the_running_attempt_and_leaves_no_lease_wi
         assert!(node.record(&format!("{n}.lease")).exists());
         assert!(node.record(&format!("{n}.lease-identity")).exists());
     }
-    node.core.script.open.send_replace(true);
+    node.core.script.held.send_replace("nothing");
     node.until(&mut link, |statuses| {
         assert_eq!(state(statuses, 2), None, "nothing of it is here");
         ready(statuses, 3)
@@ -308,7 +414,7 @@ async fn docker_a_changed_target_ends_the_running_attempt_and_leaves_no_lease_wi
 #[tokio::test]
 async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_held_no_other_says_a_word() {
     let mut node = Managed::new().await;
-    node.core.script.open.send_replace(false);
+    node.core.script.held.send_replace("configuration");
     let child = node.start();
     let link = node.welcome(2, Some(1)).await;
     node.core.until_seen("configuration", 1).await;
@@ -329,7 +435,7 @@ async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_he
     assert_eq!(node.core.script.seen.lock().len(), before);
     drop(lock);
 
-    node.core.script.open.send_replace(true);
+    node.core.script.held.send_replace("nothing");
     let child = node.start();
     let mut link = node.welcome(2, Some(1)).await;
     node.until(&mut link, |statuses| ready(statuses, 2)).await;
@@ -339,7 +445,7 @@ async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_he
 #[tokio::test]
 async fn docker_a_stopped_node_ends_its_child_and_exits_0() {
     let mut node = Managed::new().await;
-    node.core.script.open.send_replace(false);
+    node.core.script.held.send_replace("configuration");
     let child = node.start();
     let link = node.welcome(2, Some(1)).await;
     node.core.until_seen("configuration", 1).await;
@@ -381,6 +487,113 @@ async fn docker_a_live_helper_keeps_its_generation_whatever_core_says_and_a_fres
     assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
 }
 
+fn code(statuses: &[GenerationStatus], n: i64) -> Option<DiagnosticCode> {
+    let status = statuses.iter().find(|s| s.generation.get() == n)?;
+    status.diagnostic.as_ref()?.code()
+}
+
+// req: P-121, P-134, P-140, P-145, P-151, P-168
+// inv: INV-N19, INV-N22
+#[tokio::test]
+async fn docker_another_runtime_release_is_fetched_loaded_served_and_repaired_and_the_first_one_goes() {
+    let (mut node, release) = Managed::with_release().await;
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 1) && ready(statuses, 2))
+        .await;
+    let place = node.installation.root.join("releases").join(OTHER_COMMIT);
+    assert!(place.join("runtime/seccomp.json").exists() && place.join("manifest.json").exists());
+    assert!(
+        !place.join("images/runtime.tar.gz").exists(),
+        "it was for the import alone"
+    );
+    let bytes = std::fs::read(node.record("2.json")).unwrap();
+    let record = oac_generations::records::Record::decode(&bytes);
+    let record: oac_generations::Configuration = record.unwrap();
+    let oac_generations::native::Native::Docker(native) = record.native else {
+        panic!("{record:?}");
+    };
+    assert_eq!(native.image, release.image, "as the engine resolved it");
+
+    // The image is removed by hand, then a file while the node is away: each is had again, and nothing else is touched.
+    release.remove_image();
+    assert!(!release.is_loaded());
+    node.serve(&mut link, |_| release.is_loaded()).await;
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+    std::fs::remove_file(place.join("runtime/seccomp.json")).unwrap();
+    let child = node.start();
+    let mut link = node.welcome(2, Some(2)).await;
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    assert!(place.join("runtime/seccomp.json").exists());
+    assert_eq!(std::fs::read(node.record("2.json")).unwrap(), bytes);
+
+    node.dropped.lock().insert(1);
+    node.until_there(&mut link, "1.dropped").await;
+    assert!(
+        !node.installation.root.join("runtime/seccomp.json").exists(),
+        "nobody uses it"
+    );
+    assert!(node.installation.root.join("provider.json").exists());
+    node.images();
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: P-172
+// inv: INV-N4, INV-N6
+#[tokio::test]
+async fn docker_a_node_killed_while_its_child_waits_for_each_file_goes_on_where_it_was() {
+    let (mut node, _release) = Managed::with_release().await;
+    for held in ["configuration", "SHA256SUMS", "seccomp.json", "runtime.tar.gz"] {
+        let before = node.core.seen(held).len();
+        node.core.script.held.send_replace(held);
+        let child = node.start();
+        let link = node.welcome(2, Some(1)).await;
+        node.core.until_seen(held, before + 1).await;
+        assert_eq!(stop(child, Signal::KILL).await.signal(), Some(9));
+        drop(link);
+        // The plan is there before the first byte of the release.
+        let planned = node.record("2.preparing").exists();
+        assert_eq!(planned, held.contains('.'), "{held}");
+        assert!(!node.record("2.json").exists());
+    }
+    node.core.script.held.send_replace("nothing");
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| ready(statuses, 2)).await;
+    assert!(!node.record("2.preparing").exists());
+    assert_eq!(
+        node.core.seen("seccomp.json").len(),
+        2,
+        "what had arrived is not fetched again"
+    );
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
+// req: P-148, P-155, P-181, P-182
+// inv: INV-N8, INV-N46
+#[tokio::test]
+async fn docker_a_release_that_is_not_to_be_had_is_told_and_what_was_begun_is_collected_when_core_drops_it() {
+    let (mut node, release) = Managed::with_release().await;
+    let mut files = release.files.clone();
+    files.retain(|name, _| !name.ends_with("runtime.tar.gz"));
+    node.answer(files);
+    let child = node.start();
+    let mut link = node.welcome(2, Some(1)).await;
+    node.until(&mut link, |statuses| {
+        code(statuses, 2) == Some(DiagnosticCode::RuntimeDownloadFailed)
+    })
+    .await;
+    assert!(node.record("2.preparing").exists() && !node.record("2.json").exists());
+    assert_eq!(info(&mut link, 2, 0).await.as_deref(), Some("unconfirmed"));
+    // The target is another one: the plan is asked about, and goes with what it fetched.
+    node.dropped.lock().insert(2);
+    link.deployment = Some(node.deployment(3, Some(1)));
+    node.until_there(&mut link, "2.dropped").await;
+    assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
+}
+
 // req: P-131, P-133, P-180, P-183
 // inv: INV-N8
 #[tokio::test]
@@ -389,14 +602,10 @@ async fn docker_missing_files_leave_a_generation_unready_and_what_was_made_is_st
     std::fs::remove_file(node.installation.root.join("runtime/seccomp.json")).unwrap();
     let child = node.start();
     let mut link = node.welcome(1, Some(1)).await;
-    let code = |statuses: &[GenerationStatus]| {
-        let status = statuses.iter().find(|s| s.generation.get() == 1)?;
-        status.diagnostic.as_ref()?.code()
-    };
     // Its repair needs a release, which is not to be had here.
     node.until(&mut link, |statuses| {
         assert!(!ready(statuses, 1));
-        code(statuses) == Some(DiagnosticCode::ArtifactsUnavailable)
+        code(statuses, 1) == Some(DiagnosticCode::ArtifactsUnavailable)
     })
     .await;
     assert_eq!(info(&mut link, 1, 0).await.as_deref(), Some("not_found"));

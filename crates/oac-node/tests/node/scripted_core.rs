@@ -43,8 +43,8 @@ pub(crate) struct Script {
     pub(crate) enroll: Mutex<Answer>,
     /// GET configuration, and every file of a release: `None` is 404.
     pub(crate) files: Mutex<Files>,
-    /// Answers of `files` wait while it is false.
-    pub(crate) open: watch::Sender<bool>,
+    /// Answers of `files` for a path that ends so wait until it is another.
+    pub(crate) held: watch::Sender<&'static str>,
     /// What the upgrade answers; `None` upgrades.
     pub(crate) connect: Mutex<Option<(StatusCode, String)>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
@@ -76,7 +76,7 @@ impl ScriptedCore {
             identity: Mutex::new(Box::new(|_| unauthorized())),
             enroll: Mutex::new(Box::new(|_| (StatusCode::SERVICE_UNAVAILABLE, String::new()))),
             files: Mutex::new(Box::new(|_| None)),
-            open: watch::Sender::new(true),
+            held: watch::Sender::new("nothing"),
             connect: Mutex::new(None),
             seen: Mutex::default(),
             count: watch::Sender::new(0),
@@ -173,7 +173,12 @@ async fn answer(State(script): State<Arc<Script>>, request: Request) -> Response
                 })
         }
         _ => {
-            let _ = script.open.subscribe().wait_for(|open| *open).await;
+            let path = parts.uri.path();
+            let _ = script
+                .held
+                .subscribe()
+                .wait_for(|held| !path.ends_with(*held))
+                .await;
             match (script.files.lock())(&seen) {
                 Some(bytes) => bytes.into_response(),
                 None => StatusCode::NOT_FOUND.into_response(),

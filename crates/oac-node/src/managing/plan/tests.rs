@@ -86,6 +86,10 @@ impl Node {
 
     fn grant(&mut self, n: i64) {
         let from = self.link.expect("connected");
+        self.grant_from(from, n);
+    }
+
+    fn grant_from(&mut self, from: ConnectionId, n: i64) {
         let reference = RetentionReference {
             generation: g(n),
             specification_digest: identity(n).specification_digest,
@@ -93,8 +97,13 @@ impl Node {
         self.planner.granted(from, &[reference]);
     }
 
-    /// Plans once, and keeps what was asked for.
+    /// Plans once, and keeps what was asked for; probes come to nothing.
     fn plan(&mut self) {
+        self.ask();
+        self.settle(|_| Probed::Canceled);
+    }
+
+    fn ask(&mut self) {
         let busy = self.busy.clone();
         for effect in self
             .planner
@@ -121,8 +130,12 @@ impl Node {
 
     /// A second passes, in which every probe ends as `how` says.
     fn second(&mut self, how: impl Fn(Generation) -> Probed) -> Vec<i64> {
-        self.plan();
+        self.ask();
         self.now += SECOND;
+        self.settle(how)
+    }
+
+    fn settle(&mut self, how: impl Fn(Generation) -> Probed) -> Vec<i64> {
         let probes = std::mem::take(&mut self.probes);
         let probed: Vec<i64> = probes.iter().map(|(generation, _)| generation.get()).collect();
         for (generation, kept) in probes {
@@ -325,7 +338,6 @@ fn a_grant_is_rechecked_and_void_once_its_connection_ended() {
     node.grant(3);
     node.plan();
     assert_eq!(node.child, None, "no deployment was delivered");
-    node.probes.clear();
     node.deploy(1, Some(2));
     for kept in [1, 2] {
         node.grant(kept);
@@ -342,14 +354,13 @@ fn a_grant_is_rechecked_and_void_once_its_connection_ended() {
     node.plan();
     assert_eq!(node.child, None, "an operation waits");
     node.busy.clear();
-    node.probes.clear();
     node.grant(3);
     node.planner.disconnected();
     node.plan();
     assert_eq!(node.child, None, "the connection ended");
-    let other = node.link.expect("was connected");
+    let former = node.link.expect("was connected");
     node.connect();
-    node.planner.granted(other, &[]);
+    node.grant_from(former, 3);
     node.deploy(1, Some(2));
     node.plan();
     assert_eq!(node.child, None, "a grant is the connection's own");
@@ -402,14 +413,33 @@ fn an_unfinished_collection_serves_nothing_and_only_a_fresh_grant_resumes_it() {
 }
 
 #[test]
+fn one_probe_at_a_time_of_a_generation_and_none_while_a_child_works_on_it() {
+    let mut node = Node::with(vec![published(1)]);
+    node.connect();
+    node.deploy(1, Some(1));
+    node.ask();
+    assert_eq!(node.probes.len(), 1);
+    for _ in 0..8 {
+        node.now += SECOND;
+        node.ask();
+    }
+    assert_eq!(node.probes.len(), 1, "it has not ended");
+    node.settle(|_| NO_IMAGE);
+    for _ in 0..8 {
+        assert!(node.second(|_| READY).is_empty());
+    }
+    assert_eq!(node.prepares(), Some(1));
+}
+
+#[test]
 fn target_and_serving_have_every_fourth_turn_each_and_one_that_is_ready_rests_for_ten_seconds() {
     let mut node = Node::with([1, 2, 3, 4].map(published).to_vec());
     node.connect();
     node.deploy(4, Some(1));
-    let turns: Vec<Vec<i64>> = (0..8).map(|_| node.second(|_| NO_IMAGE)).collect();
-    // The target's attempt began at once: its probe comes after.
-    assert_eq!(node.prepares(), Some(4));
-    assert_eq!(turns, [[1].as_slice(), &[], &[2], &[1], &[3], &[], &[1], &[1]]);
+    let unsupported = |_| Probed::Failed(DiagnosticCode::HostUnsupported);
+    let turns: Vec<i64> = (0..8).flat_map(|_| node.second(unsupported)).collect();
+    assert_eq!(turns, [1, 4, 2, 1, 3, 4, 4, 1]);
+    assert_eq!(node.child, None, "no repair helps there");
     let mut node = Node::with([1, 2].map(published).to_vec());
     node.connect();
     node.deploy(2, Some(1));
@@ -455,7 +485,6 @@ fn a_stop_kills_the_child_and_starts_nothing() {
     node.connect();
     node.deploy(2, Some(1));
     node.plan();
-    node.probes.clear();
     node.planner.stop();
     node.plan();
     assert_eq!(node.kills, 1);
