@@ -276,7 +276,7 @@ impl Managing {
             };
             let again = tokio::task::spawn_blocking(move || recovery::again(&store, generation)).await;
             let reloaded = match again {
-                Ok(Ok(Some(recovered))) => Reloaded::Found(recovered),
+                Ok(Ok(Some(recovered))) => Reloaded::Found(Box::new(recovered)),
                 Ok(Ok(None)) => Reloaded::Nothing,
                 Ok(Err(error)) => {
                     tracing::error!(event = "generation_unreadable", %generation, error = %chain(&error), "a generation's records cannot be used");

@@ -48,7 +48,7 @@ pub(super) enum Effect {
 #[derive(Debug)]
 pub(super) enum Reloaded {
     Nothing,
-    Found(Recovered),
+    Found(Box<Recovered>),
     /// Its records disagree or cannot be read: it serves nothing until another attempt mends that.
     Unreadable,
 }
@@ -251,7 +251,10 @@ impl Planner {
         };
         entry.loaded = loaded;
         let (state, standing) = match reloaded {
-            Reloaded::Found(Recovered { found, standing }) => (found.state, standing),
+            Reloaded::Found(recovered) => {
+                let Recovered { found, standing } = *recovered;
+                (found.state, standing)
+            }
             Reloaded::Nothing => (State::Unknown, recovery::Standing::Unfinished),
             Reloaded::Unreadable => {
                 let state = self.uses.state(generation).unwrap_or(State::Unknown);

@@ -155,7 +155,9 @@ impl Node {
         let end = End {
             generation,
             how,
-            reloaded: reloaded.map_or(Reloaded::Nothing, Reloaded::Found),
+            reloaded: reloaded.map_or(Reloaded::Nothing, |recovered| {
+                Reloaded::Found(Box::new(recovered))
+            }),
             loaded,
         };
         self.planner.ended(end, self.now);
