@@ -16,9 +16,9 @@ mod steps;
 mod suspension;
 mod worker;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use oac_model::{AllocationId, TurnId};
+use oac_model::{AllocationId, NodeId, TurnId};
 use oac_store::{AllocationRow, ComputeRow, Read, StoreError, Tx};
 
 use crate::{Core, task::Kind};
@@ -34,11 +34,56 @@ pub(crate) use sandbox::SandboxState;
 /// # Errors
 /// [`StoreError`]; a row that does not exist is [`StoreError::Stored`].
 pub async fn begin_cleanup(tx: &Tx, id: AllocationId, cause: Cause) -> Result<GivenUp, StoreError> {
-    record::give_up(tx, id, cause).await.map_err(|error| match error {
+    record::give_up(tx, id, cause).await.map_err(unstored)
+}
+
+fn unstored(error: record::ApplyError) -> StoreError {
+    match error {
         record::ApplyError::Store(error) => error,
         _ => StoreError::Stored {
             column: "allocations.state".to_owned(),
         },
+    }
+}
+
+/// An operator's word that these nodes, which are offline and locked, never return: the allocation's former computes there
+/// count as ended, and nothing waits for them any more (core.md section 4). Should such a node connect again, they are
+/// killed all the same. The caller's transaction holds the lock of its Session; after the commit the worker is told with
+/// `core.pokes.want`. Names the nodes that had any.
+pub(crate) async fn discard_former_computes(
+    tx: &Tx,
+    row: &AllocationRow,
+    offline: &BTreeSet<NodeId>,
+) -> Result<BTreeSet<NodeId>, StoreError> {
+    if !suspension::owns(row) {
+        return Ok(BTreeSet::new());
+    }
+    suspension::forget(tx, row.clone(), offline)
+        .await
+        .map_err(unstored)
+}
+
+/// What an operator's discard of former computes depends on besides where they are.
+pub(crate) struct Former {
+    /// A cleanup has nothing else to do.
+    pub(crate) awaited_alone: bool,
+    /// Some were discarded, and their nodes did not confirm their end since.
+    pub(crate) owed: bool,
+}
+
+pub(crate) async fn former(read: &Read, row: &AllocationRow) -> Result<Former, StoreError> {
+    if !suspension::owns(row) {
+        return Ok(Former {
+            awaited_alone: false,
+            owed: false,
+        });
+    }
+    let rows = suspension::Rows::of(read, row.clone()).await?;
+    // Read between two transactions, the rows may not fit: then nothing is shown.
+    let held = rows.held().ok();
+    Ok(Former {
+        awaited_alone: held.as_ref().is_some_and(|held| held.waits_only_elsewhere()),
+        owed: held.is_some_and(|held| held.owed().next().is_some()),
     })
 }
 
@@ -56,6 +101,7 @@ impl GivenUp {
     pub(crate) fn tell(&self, core: &Core) {
         core.links.revoke(self.row.id);
         core.turns.notify(self.row.session_id, &self.turns);
+        core.pokes.reset_may_go_on();
         core.pokes.allocations.notify_one();
     }
 }

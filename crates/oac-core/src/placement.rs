@@ -7,6 +7,7 @@
 //! together. When the check fails, memory learns from it and the next candidate is tried in a further transaction.
 
 pub mod memory;
+pub(crate) mod pressure;
 mod view;
 
 use std::{sync::Arc, time::Duration};
@@ -166,6 +167,10 @@ async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> 
             } else {
                 choice.answer()
             };
+            if refused == Answer::Unavailable {
+                // Perhaps room is made, and found when it comes again.
+                core.pokes.want_room(pressure::Wanted::Place(demand.request));
+            }
             return Err(PlaceError::Refused(refused));
         };
         let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;

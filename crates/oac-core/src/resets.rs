@@ -9,7 +9,10 @@
 //! The last step also begins the next owner epoch. This Core goes on under it: its lease is renewed at once, and the
 //! renewal says which epoch it now is. Until then its transactions are refused like those of a Core that lost its lease.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use oac_lifecycle::reset::{self, Event, Left, Next, Session, State};
 use oac_model::SessionId;
@@ -27,10 +30,13 @@ use crate::{
     task::Kind,
 };
 
-/// How long the worker rests while a reset stands: what it waits for is seen in rows.
-const PASS: Duration = Duration::from_millis(500);
-/// How long without one, unless poked: a standby that takes over looks at once.
+/// How long the worker rests unless poked: while a reset stands, whoever changes what it waits for says so, and its deadline
+/// is known; a standby that takes over looks at once.
 const IDLE: Duration = Duration::from_secs(5);
+/// Between two passes: of very many changes in a row one pass sees the most.
+const GAP: Duration = Duration::from_millis(200);
+/// After a pass that the database did not carry.
+const FAILED: Duration = Duration::from_millis(500);
 /// Sessions read at a time.
 const PAGE: u64 = 256;
 
@@ -42,14 +48,20 @@ pub fn start(core: &Arc<Core>) {
 async fn run(core: Arc<Core>) {
     loop {
         let ownership = core.owner.owned().await;
-        let pause = match pass(&core, &ownership).await {
-            Ok(false) => IDLE,
-            Ok(true) => PASS,
+        // From before the pass on: what changes during it is told.
+        core.pokes.resetting.store(true, Ordering::Relaxed);
+        let (stands, pause) = match pass(&core, &ownership).await {
+            Ok(State::None) => (false, IDLE),
+            Ok(state) => (true, until_deadline(&core, state).await.min(IDLE)),
             Err(error) => {
                 tracing::warn!(event = "reset_stalled", error = %Chain(&error), "a reset does not go on yet");
-                PASS
+                (true, FAILED)
             }
         };
+        core.pokes.resetting.store(stands, Ordering::Relaxed);
+        if stands {
+            tokio::time::sleep(GAP).await;
+        }
         tokio::select! {
             () = core.pokes.resets.notified() => {}
             () = tokio::time::sleep(pause) => {}
@@ -57,24 +69,34 @@ async fn run(core: Arc<Core>) {
     }
 }
 
-/// Takes a reset as far as it goes now; whether one still stands.
-async fn pass(core: &Core, ownership: &Ownership) -> Result<bool, StoreError> {
+/// How long the deadline of an automatic reset is away.
+async fn until_deadline(core: &Core, state: State) -> Duration {
+    let State::Auto { deadline } = state else {
+        return Duration::MAX;
+    };
+    let now = core.store.single().database_time().await;
+    let left = now.map_or(0, |now| deadline - now.millis());
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}
+
+/// Takes a reset as far as it goes now; the one that still stands.
+async fn pass(core: &Core, ownership: &Ownership) -> Result<State, StoreError> {
     let read = core.store.single();
     loop {
         // Most of the time there is nothing to do, which needs no lock.
         let state = state_of(&read.deployment().await?);
         if state == State::None {
-            return Ok(false);
+            return Ok(state);
         }
         let now = read.database_time().await?.millis();
         match reset::plan(state, left(&read).await?, now) {
-            Next::Rest => return Ok(false),
-            Next::Wait => return Ok(true),
+            Next::Rest => return Ok(State::None),
+            Next::Wait => return Ok(state),
             Next::PassDeadline => pass_deadline(core, ownership).await?,
             Next::Complete => complete(core, ownership).await?,
             Next::Archive => {
                 archive_all(core, ownership).await?;
-                return Ok(true);
+                return Ok(state);
             }
         }
     }

@@ -1,6 +1,9 @@
 //! What every handler and worker of one Core process shares.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use oac_model::SessionId;
 use oac_store::StoreError;
@@ -8,8 +11,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    config::Config, http::ApiError, hub::Hub, link::Links, metrics::Metrics, owner::OwnerHandle,
-    releases::Releases, sessions::access::Accesses, task::Tasks, turns::Turns,
+    config::Config,
+    http::ApiError,
+    hub::Hub,
+    link::Links,
+    metrics::Metrics,
+    owner::OwnerHandle,
+    placement::pressure::{Pressure, Wanted},
+    releases::Releases,
+    sessions::access::Accesses,
+    task::Tasks,
+    turns::Turns,
 };
 
 /// One running Core, always used as `Arc<Core>`.
@@ -43,6 +55,9 @@ pub struct Pokes {
     /// The owner renews its lease at once, and so learns under which epoch it goes on.
     pub lease: Notify,
     wanted: Mutex<HashSet<SessionId>>,
+    pub(crate) pressure: Pressure,
+    /// A reset stands, and what it waits for is told.
+    pub(crate) resetting: AtomicBool,
 }
 
 impl Pokes {
@@ -51,6 +66,21 @@ impl Pokes {
     pub fn want(&self, session: SessionId) {
         self.wanted.lock().insert(session);
         self.allocations.notify_one();
+        self.reset_may_go_on();
+    }
+
+    /// Something changed that a reset may wait for: a Session works no more, or a sandbox rests or is gone.
+    pub(crate) fn reset_may_go_on(&self) {
+        if self.resetting.load(Ordering::Relaxed) {
+            self.resets.notify_one();
+        }
+    }
+
+    /// A demand fits nowhere. Within one process this is not lost until the worker looked; asked again, it looks again.
+    pub(crate) fn want_room(&self, wanted: Wanted) {
+        if self.pressure.want(wanted) {
+            self.allocations.notify_one();
+        }
     }
 
     pub(crate) fn take_wanted(&self) -> HashSet<SessionId> {

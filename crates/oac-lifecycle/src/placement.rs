@@ -11,7 +11,7 @@ use oac_model::{Digest, Generation, NodeId, StoreId, Time};
 use crate::limits::{LABEL_BYTES, LABEL_PAIRS};
 
 /// What a caller may ask of a node: never its name, only its labels.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// Each must be present on the node with exactly this value.
     pub required_labels: BTreeMap<String, String>,

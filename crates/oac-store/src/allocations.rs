@@ -8,7 +8,7 @@ use oac_model::{
 use sea_orm::Value;
 
 use crate::{
-    AllocationDiagnostic, CleanupCause, Initialization, ObservationStatus, StoreError, Tx,
+    AllocationDiagnostic, CleanupCause, Initialization, ObservationStatus, StoreError, Tx, limits,
     many::pieces,
     row::{params, stored},
     tx::Read,
@@ -196,14 +196,65 @@ impl Read {
         self.page("node_id = $1", params![node_id], after, limit).await
     }
 
+    /// A page of released allocations for which a kill is owed, by ascending id after `after`.
+    pub async fn allocations_owing_kills(
+        &self,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        let owing = "released_at IS NOT NULL AND id IN (SELECT allocation_id FROM computes WHERE kill_owed)";
+        self.page_where(owing, vec![], after, limit).await
+    }
+
+    /// A node's running allocations whose Sessions have nothing unfinished, the one whose Session was still for longest first,
+    /// then by id; at most `limit`.
+    pub async fn still_allocations(
+        &self,
+        node_id: NodeId,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        let rest = format!(
+            "WHERE node_id = $1 AND released_at IS NULL AND state = 'running' AND compute_phase = 'running' \
+             AND cause IS NULL AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = allocations.session_id \
+                AND t.state IN ('queued', 'waiting', 'running')) \
+             ORDER BY (SELECT s.last_activity_at FROM sessions s WHERE s.id = allocations.session_id), id \
+             LIMIT {limit}"
+        );
+        self.many(&rest, params![node_id]).await
+    }
+
+    /// Unreleased allocations that are being cleaned up, without a checkpoint and with computes without `ended_at` at other
+    /// nodes alone, by ascending id; at most [`limits::DIAGNOSED_ALLOCATIONS`].
+    pub async fn cleanups_elsewhere(&self) -> Result<Vec<AllocationRow>, StoreError> {
+        let elsewhere = "released_at IS NULL AND state = 'cleanup_pending' \
+             AND EXISTS (SELECT 1 FROM computes c WHERE c.allocation_id = allocations.id AND c.ended_at IS NULL) \
+             AND NOT EXISTS (SELECT 1 FROM computes c WHERE c.allocation_id = allocations.id \
+                AND c.ended_at IS NULL AND c.node_id = allocations.node_id) \
+             AND NOT EXISTS (SELECT 1 FROM retained_checkpoints k WHERE k.allocation_id = allocations.id \
+                AND k.deleted_at IS NULL)";
+        self.page_where(elsewhere, vec![], None, limits::DIAGNOSED_ALLOCATIONS)
+            .await
+    }
+
     async fn page(
+        &self,
+        condition: &str,
+        params: Vec<Value>,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<Vec<AllocationRow>, StoreError> {
+        let unreleased = format!("released_at IS NULL AND {condition}");
+        self.page_where(&unreleased, params, after, limit).await
+    }
+
+    async fn page_where(
         &self,
         condition: &str,
         mut params: Vec<Value>,
         after: Option<AllocationId>,
         limit: u64,
     ) -> Result<Vec<AllocationRow>, StoreError> {
-        let mut rest = format!("WHERE released_at IS NULL AND {condition}");
+        let mut rest = format!("WHERE {condition}");
         if let Some(id) = after {
             params.extend(params![id]);
             rest += &format!(" AND id > ${}", params.len());

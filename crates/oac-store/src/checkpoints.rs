@@ -21,7 +21,7 @@ stored! {
         digest: Digest,
         size_bytes: u64,
         /// Opaque, at most 64 KiB; returned byte for byte. Empty once the checkpoint is deleted and every compute restored
-        /// from it has ended.
+        /// from it has ended, with no kill owed.
         data: Vec<u8>,
         retention_deadline: Time,
         consumed_at: Option<Time>,
@@ -38,13 +38,13 @@ impl Read {
 
 impl Read {
     /// Those that can still matter to what is done next, however many there were: the one that is not deleted, and those
-    /// that a compute not ended was restored from and is named with.
+    /// that a compute not ended, or with a kill owed, was restored from and is named with.
     pub async fn checkpoints_in_play(&self, id: AllocationId) -> Result<Vec<CheckpointRow>, StoreError> {
         self.many(
             "WHERE operation_id IN (SELECT operation_id FROM retained_checkpoints \
              WHERE allocation_id = $1 AND deleted_at IS NULL UNION \
              SELECT restored_from FROM computes \
-             WHERE allocation_id = $1 AND ended_at IS NULL AND restored_from IS NOT NULL)",
+             WHERE allocation_id = $1 AND (ended_at IS NULL OR kill_owed) AND restored_from IS NOT NULL)",
             params![id],
         )
         .await
@@ -87,13 +87,7 @@ impl Tx {
                 params![self.now(), id],
             )
             .await?;
-        self.execute(
-            "UPDATE retained_checkpoints SET data = $1 WHERE operation_id = $2 AND deleted_at IS NOT NULL \
-             AND NOT EXISTS (SELECT 1 FROM computes WHERE computes.allocation_id = retained_checkpoints.allocation_id \
-             AND computes.restored_from = retained_checkpoints.operation_id AND computes.ended_at IS NULL)",
-            params![Vec::<u8>::new(), id],
-        )
-        .await?;
+        self.forget_bytes(id).await?;
         Ok(changed == 1)
     }
 }

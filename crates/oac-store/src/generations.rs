@@ -20,11 +20,14 @@ stored! {
     }
 }
 
-/// True of a generation row `deployment_generations` that is kept, by core.md section 6.
+/// True of a generation row `deployment_generations` that is kept, by core.md section 6; and while a kill is owed for an
+/// allocation of it, so that no node that comes back has removed what the kill runs with.
 const KEPT: &str = "(EXISTS (SELECT 1 FROM deployment d WHERE d.generation = deployment_generations.generation) \
      OR EXISTS (SELECT 1 FROM placements p WHERE p.released_at IS NULL \
         AND p.generation = deployment_generations.generation) \
      OR EXISTS (SELECT 1 FROM allocations a WHERE a.released_at IS NULL \
+        AND a.deployment_generation = deployment_generations.generation) \
+     OR EXISTS (SELECT 1 FROM computes c JOIN allocations a ON a.id = c.allocation_id WHERE c.kill_owed \
         AND a.deployment_generation = deployment_generations.generation) \
      OR EXISTS (SELECT 1 FROM nodes n WHERE n.retired_at IS NULL \
         AND n.serving_generation = deployment_generations.generation) \

@@ -50,6 +50,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0005_operations_in_play.sql"),
         creates_installation: false,
     },
+    Migration {
+        number: 6,
+        name: "kill owed",
+        sql: include_str!("schema/0006_kill_owed.sql"),
+        creates_installation: false,
+    },
 ];
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.

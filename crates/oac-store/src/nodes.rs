@@ -344,8 +344,9 @@ impl Tx {
         self.execute(sql, params![id]).await.map(drop)
     }
 
-    /// Ends the identity: its credential opens nothing from then on, and its connection is forgotten.
+    /// Ends the identity: its credential opens nothing from then on, its connection is forgotten, and no kill is owed there.
     pub async fn retire_node(&self, id: NodeId) -> Result<bool, StoreError> {
+        self.owe_no_kills(Some(id)).await?;
         let changed = self
             .execute(
                 "UPDATE nodes SET retired_at = $1, connection_id = NULL, connection_epoch = NULL \

@@ -235,6 +235,7 @@ impl LastTx {
             params![self.now()],
         )
         .await?;
+        self.owe_no_kills(None).await?;
         self.execute("DELETE FROM enrollment_tokens WHERE consumed_at IS NULL", vec![])
             .await?;
         self.execute("DELETE FROM node_generation_status", vec![]).await?;

@@ -17,6 +17,7 @@ pub struct Allocation {
     pub compute_phase: String,
     pub diagnostic: String,
     pub discardable: bool,
+    pub former_computes: Vec<NodeId>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,5 +67,10 @@ impl Client {
     pub async fn discard_allocation(&self, id: AllocationId) -> Result<Document<Allocation>, Failure> {
         let path = format!("/core/v1/sandbox/allocations/{id}/discard");
         self.post(Key::Core, &path, &json!({ "accept_loss": true })).await
+    }
+    pub async fn discard_former_computes(&self, id: AllocationId) -> Result<Document<Allocation>, Failure> {
+        let path = format!("/core/v1/sandbox/allocations/{id}/discard");
+        self.post(Key::Core, &path, &json!({ "former_computes": true }))
+            .await
     }
 }

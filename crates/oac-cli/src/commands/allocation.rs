@@ -20,7 +20,7 @@ pub(super) enum Allocation {
     List(List),
     /// Show what running sandboxes use, as last observed: about every 30 seconds
     Usage(Usage),
-    /// Give up a sandbox that ended or is missing
+    /// Give up a sandbox that ended or is missing, or what one left at hosts that never return
     Discard(Discard),
 }
 
@@ -42,14 +42,27 @@ pub(super) struct Usage {
 #[command(after_help = "\
 Only a sandbox that `oac allocation list` shows as discardable can be given up: its node is online and says that it ended \
 or is missing, or its wake or restore keeps failing. Its running command ends as interrupted, its files are lost, and the Session's next input gets a new \
-sandbox.")]
+sandbox.
+
+With --former-computes the sandbox goes on, and nothing waits any more for what it left at the nodes in its former_computes: \
+nodes that are offline and will never return. Should one return all the same, it is told to kill that.")]
 pub(super) struct Discard {
     /// Allocation id, as `oac allocation list` shows it
     #[arg(value_name = "ALLOCATION", value_parser = id::<AllocationId>)]
     allocation: AllocationId,
-    /// Say that you accept the loss
-    #[arg(long, required = true)]
+    #[command(flatten)]
+    loss: Loss,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Loss {
+    /// Say that you accept the loss of the sandbox
+    #[arg(long)]
     accept_loss: bool,
+    /// Say that the nodes where it left something never return
+    #[arg(long)]
+    former_computes: bool,
 }
 
 impl Allocation {
@@ -69,8 +82,12 @@ impl Allocation {
                     Form::Text => usage(&shown.value.data),
                 }
             }
-            Self::Discard(Discard { allocation, .. }) => {
-                let shown = run.client.discard_allocation(allocation).await?;
+            Self::Discard(Discard { allocation, loss }) => {
+                let shown = if loss.former_computes {
+                    run.client.discard_former_computes(allocation).await?
+                } else {
+                    run.client.discard_allocation(allocation).await?
+                };
                 match run.form {
                     Form::Json => output::json(&shown.json),
                     Form::Text => table(&[shown]),
@@ -94,7 +111,12 @@ fn table(shown: &[Document<Shown>]) {
                 |phase| output::cell(&format!("{} ({phase})", a.state)),
             ),
             output::cell(&a.diagnostic),
-            if a.discardable { "discardable" } else { "-" }.to_owned(),
+            match (a.discardable, a.former_computes.is_empty()) {
+                (true, _) => "discardable",
+                (false, false) => "former computes",
+                (false, true) => "-",
+            }
+            .to_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();

@@ -127,12 +127,22 @@ async fn a_discard_wants_the_loss_accepted_and_an_allocation_that_is_there() {
     let (_core, oac, node) = installation().await;
     let said = oac.run(&["allocation", "discard", &node]).await.expect(2);
     assert!(said.err.contains("--accept-loss"), "{said:?}");
-    let said = oac
-        .run(&["--json", "allocation", "discard", &node, "--accept-loss"])
-        .await
-        .expect(1);
-    let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
-    assert_eq!(error["error"]["code"], "not_found_error");
+    let both = [
+        "allocation",
+        "discard",
+        &node,
+        "--accept-loss",
+        "--former-computes",
+    ];
+    oac.run(&both).await.expect(2);
+    for loss in ["--accept-loss", "--former-computes"] {
+        let said = oac
+            .run(&["--json", "allocation", "discard", &node, loss])
+            .await
+            .expect(1);
+        let error: serde_json::Value = serde_json::from_str(&said.err).unwrap();
+        assert_eq!(error["error"]["code"], "not_found_error", "{loss}");
+    }
 }
 
 #[tokio::test]

@@ -43,3 +43,11 @@ pub(super) const DEMAND_MILLIS: i64 = 2_000;
 pub(super) const SCAN_MILLIS: i64 = 200;
 /// Ended steps that wait to be noted.
 pub(super) const ENDED_STEPS: usize = 256;
+/// Demands that fit nowhere are looked at no more often than this.
+pub(super) const RELIEF_MILLIS: i64 = 1_000;
+/// So long one sandbox is tried to be suspended early, before another is for the same demand.
+pub(super) const RELIEF_WAIT_MILLIS: i64 = 60_000;
+/// Full nodes without an idle sandbox that are passed over for one demand at a time.
+pub(super) const RELIEF_NODES: usize = 16;
+/// Sandboxes of one node that are looked at.
+pub(super) const RELIEF_CANDIDATES: u64 = 8;

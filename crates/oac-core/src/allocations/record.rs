@@ -52,6 +52,8 @@ pub(super) struct Detail<'a> {
     pub(super) compute: Option<&'a shapes::Compute>,
     /// What a suspend kept.
     pub(super) retained: Option<&'a shapes::Retained>,
+    /// QuiescingBegun: the idle time is not waited for.
+    pub(super) early: bool,
     /// LossConfirmed: the connection both answers came on, which must still be the node's.
     pub(super) on: Option<ConnectionId>,
 }
@@ -84,6 +86,10 @@ impl Applied {
         if self.row.revision != known.revision {
             core.turns.notify(self.row.session_id, &self.turns);
         }
+        let rests = |row: &AllocationRow| (row.released_at, row.compute_phase);
+        if rests(&self.row) != rests(known) {
+            core.pokes.reset_may_go_on();
+        }
         Ok(self)
     }
 }
@@ -115,19 +121,18 @@ fn progress(state: OperationState) -> Progress {
     }
 }
 
-/// The newest compute, and whether it is given up. The argument of a `kill_compute` is the compute as it is sent.
+/// The newest compute, and whether it is given up.
 pub(super) async fn newest_compute(
     read: &Read,
     id: AllocationId,
 ) -> Result<Option<(ComputeRow, bool)>, StoreError> {
-    let Some(compute) = read.computes(id).await?.into_iter().next() else {
+    let Some(compute) = read.newest_compute(id).await? else {
         return Ok(None);
     };
-    let operations = read.operations(id).await?;
+    let about = super::suspension::about(compute.generation);
+    let operations = read.operations_in_play(id, std::slice::from_ref(&about)).await?;
     let kills = operations.iter().filter(|operation| {
-        let argument = operation.argument.as_ref();
-        operation.kind == OperationKind::KillCompute
-            && argument.and_then(|argument| argument.get("generation")?.as_i64()) == Some(compute.generation)
+        operation.kind == OperationKind::KillCompute && operation.argument.as_ref() == Some(&about)
     });
     let kills = kills.map(|operation| progress(operation.state));
     let given_up = suspension::is_given_up(compute.ended_at.is_some(), kills);

@@ -8,7 +8,8 @@ use oac_wire::{
     Nullable,
     frames::{Arguments, ResponseResult},
     shapes::{
-        Bootstrap, Link, LinkResource, LinkResourceKind, Observation, ObservationMode, ObservedInstance,
+        Bootstrap, Compute, Link, LinkResource, LinkResourceKind, Observation, ObservationMode,
+        ObservedInstance,
     },
 };
 
@@ -353,15 +354,16 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
     }
 }
 
-/// Reads what the sandbox uses; failing to is no event, and is shown instead.
-pub(super) async fn sample(core: &Core, row: &AllocationRow) -> Done {
-    if let Err(error) = observed(core, row).await {
+/// Reads what the sandbox uses, of one that can be suspended its present compute; failing to is no event, and is shown
+/// instead.
+pub(super) async fn sample(core: &Core, row: &AllocationRow, compute: Option<Box<Compute>>) -> Done {
+    if let Err(error) = observed(core, row, compute).await {
         tracing::debug!(allocation_id = %row.id, error = %Chain(&error), "a sample is not stored");
     }
     Done::Stored
 }
 
-async fn observed(core: &Core, row: &AllocationRow) -> Result<(), StoreError> {
+async fn observed(core: &Core, row: &AllocationRow, compute: Option<Box<Compute>>) -> Result<(), StoreError> {
     let deployment = core.store.single().deployment().await?;
     let observation = Observation {
         mode: ObservationMode::Managed,
@@ -369,7 +371,7 @@ async fn observed(core: &Core, row: &AllocationRow) -> Result<(), StoreError> {
         instance: ObservedInstance {
             provider_key: deployment.installation_id,
             compute_phase: row.compute_phase,
-            compute: Nullable(None),
+            compute: Nullable(compute.map(|compute| *compute)),
         },
     };
     let arguments = Arguments::Observe(Box::new(observation));

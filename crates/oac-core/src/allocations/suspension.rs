@@ -6,6 +6,7 @@
 //! anything but `disabled`. Nothing here runs for a provider that declares suspension absent.
 
 mod look;
+mod relief;
 mod restore;
 mod rows;
 mod steps;
@@ -23,9 +24,10 @@ use oac_wire::shapes::Operation;
 use super::places::Places;
 
 pub(super) use look::look_around;
-pub(super) use rows::Rows;
+pub(super) use relief::relief;
+pub(super) use rows::{Rows, about};
 pub(super) use steps::perform;
-pub(super) use write::{give_up, store_for};
+pub(super) use write::{forget, give_up, store_for};
 
 /// Whether the provider's sandboxes can be suspended.
 pub(super) fn keeps_checkpoints(provider: ProviderKind) -> bool {
@@ -43,6 +45,8 @@ pub(super) struct Room {
     pub(super) places: Arc<Places>,
     /// Nodes that are no target now.
     pub(super) passed_over: BTreeSet<NodeId>,
+    /// It is suspended without waiting for the idle time: a demand fits nowhere else.
+    pub(super) early: bool,
 }
 
 /// What a finished step tells the watch.

@@ -4,6 +4,8 @@
 //! pass takes no argument: poked or by timer it reads what is stored and plans. Running allocations, of which there may
 //! be 100,000, are planned only when their time came, their node connected or their link went.
 
+mod plan;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     panic::AssertUnwindSafe,
@@ -14,12 +16,11 @@ use std::{
 use futures_util::{FutureExt as _, future::BoxFuture};
 use oac_lifecycle::{
     Millis,
-    allocation::{Action, Diagnostic, Next, Noted, Presence, Snapshot, State, plan},
-    limits as lifecycle,
+    allocation::Noted,
     suspension::{self, Answer},
 };
-use oac_model::{AllocationId, AllocationState, ComputePhase, ConnectionId, NodeId, SessionId};
-use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, Ownership, StoreError};
+use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
+use oac_store::{AllocationRow, Ownership, StoreError};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -27,24 +28,26 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     demand, limits,
     places::{Place, Places},
-    record::{cause_from, state_of},
     steps::{self, Done},
-    suspension::{self as held, Room, Told},
+    suspension::{self as held, Told},
 };
-use crate::{Core, http::error::Chain, task::Kind};
+use crate::{Core, http::error::Chain, placement::pressure::Wanted, task::Kind};
 
 /// What one owner remembers of one allocation.
 struct Tracked {
     /// For one that cannot be suspended, its base alone.
     watch: suspension::Watch,
-    node_id: Option<NodeId>,
     session_id: SessionId,
-    /// The connection and link it was last planned with.
-    seen: (Option<ConnectionId>, bool),
+    /// The nodes that hold it or one of its computes, its own first, with the connections it was last planned with.
+    nodes: Vec<(NodeId, Option<ConnectionId>)>,
+    /// Whether it was linked then.
+    linked: bool,
     /// The row's revision it was last planned with, and whether its node was ready for it.
     planned: (i64, bool),
     due: Millis,
     sampled: Millis,
+    /// Until then it is suspended as soon as it is idle: a demand fits nowhere else.
+    early: Option<Millis>,
 }
 
 struct Worker {
@@ -61,6 +64,10 @@ struct Worker {
     stopping: CancellationToken,
     /// Sessions without a sandbox that need one.
     waiting: BTreeMap<SessionId, Millis>,
+    /// Demands that fit nowhere, each with the one sandbox that is being suspended for it.
+    relieving: BTreeMap<Wanted, AllocationId>,
+    /// Demands are looked at no earlier.
+    relieve_at: Millis,
     /// The earliest `due` of all tracked, or earlier.
     next_due: Millis,
     /// Tracked allocations are looked through no earlier.
@@ -114,6 +121,10 @@ fn tell(watch: &mut suspension::Watch, told: Told, now: Millis) {
     }
 }
 
+fn connection(core: &Core, node: NodeId) -> Option<ConnectionId> {
+    core.hub.connected(node).map(|connected| connected.connection_id)
+}
+
 /// The allocation's runtime is linked now, and answers: what is asked of it needs a link that is ready.
 fn linked(core: &Core, id: AllocationId) -> bool {
     core.links.ready(id).is_some()
@@ -134,6 +145,8 @@ impl Worker {
             _stop: stopping.clone().drop_guard(),
             stopping,
             waiting: BTreeMap::new(),
+            relieving: BTreeMap::new(),
+            relieve_at: 0,
             next_due: 0,
             scan_at: 0,
         }
@@ -192,6 +205,16 @@ impl Worker {
                 self.track(row).sampled = spread - limits::SAMPLE_MILLIS;
             }
         }
+        let mut after = None;
+        loop {
+            let read = self.core.store.single();
+            let page = read.allocations_owing_kills(after, limits::PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            for row in &page {
+                self.track(row);
+            }
+        }
         self.waiting = demand::all(&self.core)
             .await?
             .into_iter()
@@ -203,12 +226,13 @@ impl Worker {
     fn track(&mut self, row: &AllocationRow) -> &mut Tracked {
         self.tracked.entry(row.id).or_insert_with(|| Tracked {
             watch: suspension::Watch::default(),
-            node_id: row.node_id,
             session_id: row.session_id,
-            seen: (None, false),
+            nodes: row.node_id.map(|node| (node, None)).into_iter().collect(),
+            linked: false,
             planned: (0, false),
             due: 0,
             sampled: Millis::MIN / 2,
+            early: None,
         })
     }
 
@@ -237,14 +261,14 @@ impl Worker {
         }
         for id in self.due() {
             match self.core.store.single().allocation(id).await? {
-                Some(row) if row.released_at.is_none() => self.consider(row).await?,
+                Some(row) if row.released_at.is_none() || held::owns(&row) => self.consider(row).await?,
                 _ => {
                     self.tracked.remove(&id);
                 }
             }
         }
         self.place_waiting().await;
-        Ok(())
+        self.relieve().await
     }
 
     /// Allocations whose time came or whose surroundings changed, whatever their state was when last seen. There may be
@@ -269,12 +293,13 @@ impl Worker {
             if self.in_flight.contains(id) {
                 continue;
             }
-            let connection = tracked.node_id.and_then(|node| {
-                *connected
-                    .entry(node)
-                    .or_insert_with(|| self.core.hub.connected(node).map(|c| c.connection_id))
+            let same = tracked.nodes.iter().all(|(node, seen)| {
+                let connection = connected
+                    .entry(*node)
+                    .or_insert_with(|| connection(&self.core, *node));
+                *seen == *connection
             });
-            if now >= tracked.due || tracked.seen != (connection, linked(&self.core, *id)) {
+            if now >= tracked.due || !same || tracked.linked != linked(&self.core, *id) {
                 due.push(*id);
             } else {
                 self.next_due = self.next_due.min(tracked.due);
@@ -289,16 +314,16 @@ impl Worker {
         let Some(tracked) = self.tracked.get(&row.id) else {
             return false;
         };
-        let connected = tracked.node_id.and_then(|node| self.core.hub.connected(node));
-        let seen = (connected.map(|c| c.connection_id), linked(&self.core, row.id));
-        // One whose computes are on several nodes is planned with the connections of all of them.
-        let same = tracked.seen == seen && tracked.planned == (row.revision, self.is_ready(row));
-        if held::owns(row) || !same {
+        let mut nodes = tracked.nodes.iter();
+        let same = nodes.all(|(node, seen)| *seen == connection(&self.core, *node))
+            && tracked.linked == linked(&self.core, row.id)
+            && tracked.planned == (row.revision, self.is_ready(row));
+        if !same {
             return false;
         }
         // What waited for a busy node is planned as soon as that has room.
         let has_room = |node| self.places.sending.taken(node) < limits::OPERATIONS_PER_NODE;
-        let early = if tracked.node_id.is_some_and(has_room) {
+        let early = if tracked.nodes.iter().any(|(node, _)| has_room(*node)) {
             limits::BUSY_MILLIS
         } else {
             0
@@ -309,209 +334,6 @@ impl Worker {
     fn is_ready(&self, row: &AllocationRow) -> bool {
         let ready = |node| self.core.hub.is_ready(node, row.deployment_generation);
         row.node_id.is_some_and(ready)
-    }
-
-    async fn consider(&mut self, row: AllocationRow) -> Result<(), StoreError> {
-        if self.in_flight.contains(&row.id) {
-            return Ok(());
-        }
-        let ready = self.is_ready(&row);
-        self.track(&row).planned = (row.revision, ready);
-        if held::owns(&row) {
-            return self.consider_held(row).await;
-        }
-        let now = self.now();
-        let operations = match row.state {
-            AllocationState::Creating | AllocationState::CleanupPending => {
-                self.core.store.single().operations(row.id).await?
-            }
-            _ => Vec::new(),
-        };
-        let state = match state_of(&row, &operations) {
-            Ok(state) => state,
-            Err(error) => {
-                // Read between two transactions, the rows may not fit; the next pass reads them again.
-                tracing::debug!(allocation_id = %row.id, %error, "rows do not fit");
-                self.track(&row).due = now + 1_000;
-                return Ok(());
-            }
-        };
-        let snapshot = self.snapshot(&row, state);
-        let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
-        let linked = snapshot.linked;
-        self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
-        let places = self.places.clone();
-        // Nothing is sent for one without a node.
-        let take = || row.node_id.and_then(|node| places.sending.take(node));
-        let may_mutate = self.core.owner.may_mutate();
-        let tracked = self.track(&row);
-        tracked.seen = (connected.map(|c| c.connection_id), linked);
-        tracked.watch.base.tick(&snapshot, now);
-        let next = plan(&snapshot, &tracked.watch.base, now);
-        let sample_due = tracked.sampled + limits::SAMPLE_MILLIS;
-        let samples = matches!(state, State::Running { .. }) && snapshot.initialized && connected.is_some();
-        match next {
-            Next::Act(Action::Create | Action::Kill) if !may_mutate => {
-                tracked.due = now + limits::BUSY_MILLIS;
-            }
-            Next::Act(action @ (Action::Create | Action::Kill | Action::Look)) => match take() {
-                Some(place) => self.start(row, state, action, Some(place)),
-                None => tracked.due = now + limits::BUSY_MILLIS,
-            },
-            Next::Act(action) => self.start(row, state, action, None),
-            Next::Wait { until } => {
-                let mut until = until.unwrap_or(Millis::MAX);
-                let shown = row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
-                if let Some(at) = tracked
-                    .watch
-                    .base
-                    .disconnected_at()
-                    .filter(|_| state != State::Reserved && !shown)
-                {
-                    if now >= at {
-                        self.begin(row, None, |core, row| {
-                            async move { steps::disconnected(&core, &row).await }.boxed()
-                        });
-                        return Ok(());
-                    }
-                    until = until.min(at);
-                }
-                tracked.due = until;
-                if samples {
-                    if now < sample_due {
-                        tracked.due = until.min(sample_due);
-                    } else if let Some(place) = row
-                        .node_id
-                        .filter(|node| places.sending.taken(*node) < limits::OPERATIONS_BESIDE_A_SAMPLE)
-                        .and_then(|_| take())
-                    {
-                        tracked.sampled = now;
-                        self.begin(row, Some(place), |core, row| {
-                            async move { steps::sample(&core, &row).await }.boxed()
-                        });
-                    } else {
-                        tracked.due = until.min(now + limits::BUSY_MILLIS);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn snapshot(&self, row: &AllocationRow, state: State) -> Snapshot {
-        let connected = row.node_id.and_then(|node| self.core.hub.connected(node));
-        Snapshot {
-            state,
-            given_up: row.cause.map(cause_from).filter(|_| state == State::Reserved),
-            in_flight: false,
-            node: match connected {
-                Some(c) => Presence::Online {
-                    connection: c.connection_id,
-                    ready: self.is_ready(row),
-                },
-                None => Presence::Offline,
-            },
-            initialized: row.initialization == Initialization::Complete,
-            linked: linked(&self.core, row.id),
-        }
-    }
-
-    /// One whose provider keeps checkpoints.
-    async fn consider_held(&mut self, row: AllocationRow) -> Result<(), StoreError> {
-        let now = self.now();
-        let rows = held::Rows::of(&self.core.store.single(), row).await?;
-        let state = match rows.held() {
-            Ok(state) => state,
-            Err(error) => {
-                // Read between two transactions, the rows may not fit; the next pass reads them again.
-                tracing::debug!(allocation_id = %rows.row.id, %error, "rows do not fit");
-                self.track(&rows.row).due = now + 1_000;
-                return Ok(());
-            }
-        };
-        let around = held::look_around(&self.core, &rows, &state).await?;
-        let nodes = state.computes.iter().map(|c| c.node).chain([state.node]);
-        let connected: BTreeMap<_, _> = nodes
-            .filter_map(|node| Some((node, self.core.hub.connected(node)?.connection_id)))
-            .collect();
-        let snapshot = suspension::Snapshot {
-            base: self.snapshot(&rows.row, state.state),
-            held: &state,
-            connected,
-            demand: around.demand,
-            quiet_in: around.quiet_in,
-            phase_for: around.phase_for,
-            retention_in: around.retention_in,
-            shown: rows
-                .row
-                .diagnostic
-                .and_then(|diagnostic| Diagnostic::from_text(diagnostic.as_str())),
-        };
-        self.next_due = self.next_due.min(now + limits::SCAN_MILLIS);
-        let node = state.node;
-        let places = self.places.clone();
-        let may_mutate = self.core.owner.may_mutate();
-        let tracked = self.track(&rows.row);
-        tracked.node_id = Some(node);
-        tracked.seen = (snapshot.connected.get(&node).copied(), snapshot.base.linked);
-        tracked
-            .watch
-            .tick(&state, &snapshot.base, &snapshot.connected, now);
-        // Busy now, it is idle for long enough no earlier than the idle time from now; and whoever ends a Turn says so.
-        let resting = suspension::rests_for(&snapshot).min(around.idle_wanted.max(lifecycle::LOOK_WAITING));
-        match suspension::plan(&snapshot, &tracked.watch, now) {
-            suspension::Next::Act(_) if !may_mutate => tracked.due = now + limits::BUSY_MILLIS,
-            suspension::Next::Act(action) => {
-                let place = match (action, action.sends_to(&state)) {
-                    (suspension::Action::Suspend, _) => places.quieting.take(node).map(Some),
-                    (_, Some(to)) => places.sending.take(to).map(Some),
-                    (_, None) => Some(None),
-                };
-                let Some(place) = place else {
-                    tracked.due = now + limits::BUSY_MILLIS;
-                    return Ok(());
-                };
-                if action.mutates() {
-                    tracked.watch.began();
-                }
-                let room = Room {
-                    places,
-                    passed_over: tracked.watch.passed_over(now),
-                };
-                let row = rows.row.clone();
-                self.begin(row, place, move |core, _| {
-                    async move { held::perform(&core, &rows, state, action, &room).await }.boxed()
-                });
-            }
-            suspension::Next::Wait { until } => {
-                let shown = rows.row.diagnostic == Some(AllocationDiagnostic::NodeUnavailable);
-                let away = tracked.watch.base.disconnected_at().filter(|_| !shown);
-                let asleep = state.phase() == Some(ComputePhase::Suspended);
-                match away.filter(|_| !asleep) {
-                    Some(at) if now >= at => {
-                        self.begin(rows.row, None, |core, row| {
-                            async move { steps::disconnected(&core, &row).await }.boxed()
-                        });
-                    }
-                    away => {
-                        let again = now + resting;
-                        tracked.due = until
-                            .into_iter()
-                            .chain(away)
-                            .chain([again])
-                            .min()
-                            .unwrap_or(again);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, row: AllocationRow, state: State, action: Action, place: Option<Place>) {
-        self.begin(row, place, move |core, row| {
-            async move { steps::perform(&core, &row, state, action).await }.boxed()
-        });
     }
 
     /// Begins a step, with its place at the node it sends to.
@@ -597,10 +419,50 @@ impl Worker {
         }
     }
 
+    /// Begins to make room for what fits nowhere: one sandbox at a time for each demand. One that is no longer idle, or is
+    /// not suspended in time, counts no more.
+    async fn relieve(&mut self) -> Result<(), StoreError> {
+        let now = self.now();
+        if now < self.relieve_at || !self.core.pokes.pressure.is_felt() {
+            return Ok(());
+        }
+        self.relieve_at = now + limits::RELIEF_MILLIS;
+        let (relieving, tracked) = (&mut self.relieving, &self.tracked);
+        relieving.retain(|_, id| {
+            let early = tracked.get(id).and_then(|tracked| tracked.early);
+            early.is_some_and(|until| now < until)
+        });
+        for wanted in self.core.pokes.pressure.take() {
+            if self.relieving.contains_key(&wanted) {
+                continue;
+            }
+            let Some(id) = held::relief(&self.core, &wanted).await? else {
+                continue;
+            };
+            // Perhaps another demand has it suspended already.
+            if let Some(tracked) = self
+                .tracked
+                .get_mut(&id)
+                .filter(|tracked| tracked.early.is_none())
+            {
+                tracing::info!(allocation_id = %id, "suspending an idle sandbox early: a demand fits nowhere");
+                tracked.early = Some(now + limits::RELIEF_WAIT_MILLIS);
+                tracked.due = now;
+                (self.next_due, self.scan_at) = (now, now);
+                self.relieving.insert(wanted, id);
+            }
+        }
+        Ok(())
+    }
+
     fn pause(&self) -> Duration {
         let now = self.now();
         let placing = self.waiting.values().copied().min().unwrap_or(Millis::MAX);
-        let due = self.next_due.max(self.scan_at).min(placing);
+        let relieving = match self.core.pokes.pressure.is_felt() {
+            true => self.relieve_at,
+            false => Millis::MAX,
+        };
+        let due = self.next_due.max(self.scan_at).min(placing).min(relieving);
         let pause = Duration::from_millis(due.saturating_sub(now).clamp(1, 60_000).unsigned_abs());
         pause.min(limits::IDLE_PASS)
     }

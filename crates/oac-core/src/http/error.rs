@@ -282,7 +282,14 @@ impl ApiError {
     pub fn not_discardable() -> Self {
         Self::conflict(
             "sandbox_not_discardable",
-            "Only a sandbox shown as discardable can be given up: its node is online and says that it ended or is missing, or its wake or restore keeps failing.",
+            "Only a sandbox shown as discardable can be given up: its node is online and says that it ended or is missing, its wake or restore keeps failing, or its removal waits for former computes alone.",
+        )
+    }
+
+    pub fn no_former_computes() -> Self {
+        Self::conflict(
+            "sandbox_not_discardable",
+            "Former computes can be discarded only at the nodes shown in former_computes: other nodes than the sandbox's, offline now, where one was not confirmed to have ended.",
         )
     }
 

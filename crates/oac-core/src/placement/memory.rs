@@ -8,13 +8,16 @@
 //! commit that fails leaves a memory which the next check corrects.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use oac_lifecycle::{
     placement::{Answer, Deployment, Mode, Node, Request, place},
-    suspension::target::{Candidate, Needs, choose},
+    suspension::{
+        pressure,
+        target::{Candidate, Needs, choose},
+    },
 };
 use oac_model::{Generation, NodeId};
 use parking_lot::Mutex;
@@ -148,12 +151,28 @@ impl Memory {
         drained: impl Fn(NodeId) -> bool,
     ) -> Option<NodeId> {
         let inner = self.inner.lock();
-        let candidates = inner.nodes.values().map(|entry| Candidate {
-            node: &entry.node,
-            ready: ready(entry.node.id),
-            drained: drained(entry.node.id),
-        });
+        let candidates = inner.candidates(ready, drained);
         choose(needs, inner.deployment.public_url.as_deref(), candidates)
+    }
+
+    /// The full node that would take the demand with one active slot more; none of `without`.
+    pub(crate) fn place_with_room(&self, request: &Request, without: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let inner = self.inner.lock();
+        let nodes = inner.nodes.values().map(|entry| &entry.node);
+        pressure::place_with_room(request, &inner.deployment, nodes, without)
+    }
+
+    /// The same of a checkpoint, asked as in [`Self::restore`].
+    pub(crate) fn restore_with_room(
+        &self,
+        needs: &Needs,
+        ready: impl Fn(NodeId) -> bool,
+        drained: impl Fn(NodeId) -> bool,
+        without: &BTreeSet<NodeId>,
+    ) -> Option<NodeId> {
+        let inner = self.inner.lock();
+        let candidates = inner.candidates(ready, drained);
+        pressure::restore_with_room(needs, inner.deployment.public_url.as_deref(), candidates, without)
     }
 
     /// Is the node remembered with its counts?
@@ -208,6 +227,20 @@ impl Memory {
             held,
             answer,
         }
+    }
+}
+
+impl Inner {
+    fn candidates(
+        &self,
+        ready: impl Fn(NodeId) -> bool,
+        drained: impl Fn(NodeId) -> bool,
+    ) -> impl Iterator<Item = Candidate<'_>> {
+        self.nodes.values().map(move |entry| Candidate {
+            node: &entry.node,
+            ready: ready(entry.node.id),
+            drained: drained(entry.node.id),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The unreleased allocations, as an operator sees them (core.md section 10).
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
 use oac_lifecycle::{
@@ -12,7 +12,7 @@ use oac_model::{
     AllocationId, AllocationState, ComputePhase, EnvironmentId, Generation, NodeId, ProjectId, SessionId,
     Time,
 };
-use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, Read, StoreError};
+use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, NodeRow, Read, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa_axum::routes;
@@ -72,9 +72,11 @@ struct Allocation {
     /// Empty, `node_unavailable`, `resource_missing`, `compute_unconfirmed`, `ownership_mismatch` or
     /// `provider_unavailable`.
     diagnostic: &'static str,
-    /// An operator may give it up: it ended or is missing on a node that is online, or its wake or restore keeps failing.
+    /// An operator may give it up: it ended or is missing on a node that is online, its wake or restore keeps failing, or its
+    /// removal waits for former computes alone.
     discardable: bool,
-    /// The nodes whose former computes may be discarded.
+    /// The nodes whose former computes may be discarded: they are offline, and did not confirm that what they once ran of the
+    /// sandbox is gone.
     #[schema(value_type = Vec<String>)]
     former_computes: Vec<NodeId>,
     #[schema(value_type = String, format = DateTime)]
@@ -82,7 +84,7 @@ struct Allocation {
 }
 
 impl Allocation {
-    fn of(row: AllocationRow, discardable: bool) -> Self {
+    fn of(row: AllocationRow, may: Discardable) -> Self {
         Self {
             id: row.id,
             node_id: row.node_id,
@@ -95,16 +97,24 @@ impl Allocation {
             compute_phase_changed_at: row.compute_phase_changed_at,
             initialization: row.initialization,
             diagnostic: row.diagnostic.map_or("", AllocationDiagnostic::as_str),
-            discardable,
-            // Former computes cannot be discarded yet: each waits for its node to confirm its end.
-            former_computes: Vec::new(),
+            discardable: may.all,
+            former_computes: may.former,
             created_at: row.created_at,
         }
     }
 }
 
+/// What an operator may discard of an allocation now.
+#[derive(Debug, Default)]
+pub(super) struct Discardable {
+    /// With `accept_loss`.
+    pub(super) all: bool,
+    /// With `former_computes`: of these nodes.
+    former: Vec<NodeId>,
+}
+
 /// Whether an operator may give the allocation up, whose node is online or not.
-pub(super) fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
+fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
     discard::is_discardable(Sandbox {
         state: row.state,
         given_up: row.cause.is_some(),
@@ -115,25 +125,72 @@ pub(super) fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
     })
 }
 
-/// Whether an operator may give the allocation up now. Its node is looked up only when that decides it.
-async fn is_discardable(read: &Read, row: &AllocationRow) -> Result<bool, StoreError> {
-    let Some(node_id) = row.node_id.filter(|_| may_discard(row, true)) else {
-        return Ok(false);
-    };
-    let (owner, node) = (read.owner().await?, read.node(node_id).await?);
-    let node_online = owner
-        .epoch
-        .zip(node)
-        .is_some_and(|(epoch, node)| node.online(epoch, owner.now, ONLINE_WINDOW));
-    Ok(may_discard(row, node_online))
+/// What may be discarded of each of these; `elsewhere` as [`Read::computes_elsewhere`] gives it.
+pub(super) async fn discardable(
+    read: &Read,
+    rows: &[AllocationRow],
+    elsewhere: &[(AllocationId, NodeId)],
+    is_online: impl Fn(NodeId) -> bool,
+) -> Result<Vec<Discardable>, StoreError> {
+    let mut all = Vec::with_capacity(rows.len());
+    for row in rows {
+        let former: BTreeSet<NodeId> = elsewhere
+            .iter()
+            .filter(|(id, node)| *id == row.id && !is_online(*node))
+            .map(|(_, node)| *node)
+            .collect();
+        let cleaning = row.state == AllocationState::CleanupPending && !former.is_empty();
+        all.push(Discardable {
+            all: row.node_id.is_some_and(|node| may_discard(row, is_online(node)))
+                || cleaning && allocations::former(read, row).await?.awaited_alone,
+            former: former.into_iter().collect(),
+        });
+    }
+    Ok(all)
+}
+
+/// Of these nodes, those that are offline now.
+async fn offline(
+    read: &Read,
+    nodes: impl IntoIterator<Item = NodeId>,
+) -> Result<BTreeSet<NodeId>, StoreError> {
+    let owner = read.owner().await?;
+    let mut offline = BTreeSet::new();
+    for id in nodes {
+        let node = read.node(id).await?;
+        let online = |epoch, node: NodeRow| node.online(epoch, owner.now, ONLINE_WINDOW);
+        if !owner
+            .epoch
+            .zip(node)
+            .is_some_and(|(epoch, node)| online(epoch, node))
+        {
+            offline.insert(id);
+        }
+    }
+    Ok(offline)
+}
+
+/// The rows as they are shown.
+async fn shown(read: &Read, rows: Vec<AllocationRow>) -> Result<Vec<Allocation>, StoreError> {
+    let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+    let elsewhere = read.computes_elsewhere(&ids).await?;
+    // A node is looked up only when that decides something.
+    let home = rows
+        .iter()
+        .filter(|row| may_discard(row, true))
+        .filter_map(|row| row.node_id);
+    let nodes: BTreeSet<NodeId> = home.chain(elsewhere.iter().map(|(_, node)| *node)).collect();
+    let offline = offline(read, nodes).await?;
+    let may = discardable(read, &rows, &elsewhere, |node| !offline.contains(&node)).await?;
+    Ok(rows
+        .into_iter()
+        .zip(may)
+        .map(|(row, may)| Allocation::of(row, may))
+        .collect())
 }
 
 async fn page(read: &Read, rows: Vec<AllocationRow>, limit: u64) -> Result<Json<Page<Allocation>>, ApiError> {
-    let mut shown = Vec::with_capacity(rows.len());
-    for row in rows {
-        let discardable = is_discardable(read, &row).await?;
-        shown.push(Allocation::of(row, discardable));
-    }
+    let shown = shown(read, rows).await?;
     Ok(Json(Page::of(shown, limit, |a| a.id.to_string(), |a| a)))
 }
 
@@ -178,17 +235,46 @@ async fn list_node_allocations(
     page(&read, rows, limit).await
 }
 
-/// What the operator accepts.
+/// What the operator accepts: one of the two, and true.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Discard {
-    /// Always true: the sandbox, its files and its running Turn are lost.
-    accept_loss: bool,
+    /// The sandbox, its files and its running Turn are lost. Of one that is being removed already, the same as
+    /// `former_computes`.
+    #[schema(nullable = false)]
+    accept_loss: Option<bool>,
+    /// The nodes shown as `former_computes` never return. What they once ran of the sandbox counts as ended; the sandbox goes
+    /// on.
+    #[schema(nullable = false)]
+    former_computes: Option<bool>,
 }
 
-/// Gives up a sandbox that ended or is missing on a node that is online, or whose wake or restore keeps failing, as its
-/// `discardable` says: its Turn ends `interrupted`, what is left of it is removed, and the Session's next input gets a new
-/// sandbox. 409 otherwise.
+/// What is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    All,
+    FormerComputes,
+}
+
+impl Discard {
+    fn loss(&self) -> Result<Loss, ApiError> {
+        let (member, loss) = match (self.accept_loss, self.former_computes) {
+            (Some(true), None) => return Ok(Loss::All),
+            (None, Some(true)) => return Ok(Loss::FormerComputes),
+            (Some(_), Some(_)) => ("former_computes", "one of accept_loss and former_computes"),
+            (_, None) => ("accept_loss", "accept_loss or former_computes"),
+            (None, Some(_)) => ("former_computes", "former_computes"),
+        };
+        let message = format!("Nothing is discarded unless you say so: send {loss} as true.");
+        Err(ApiError::invalid_member(member, message))
+    }
+}
+
+/// Gives up what Core cannot prove gone. With `accept_loss` a sandbox that ended or is missing on a node that is online, or
+/// whose wake or restore keeps failing, as its `discardable` says: its Turn ends `interrupted`, what is left of it is removed,
+/// and the Session's next input gets a new sandbox. With `former_computes` what it once ran at the nodes of that name, which
+/// will never return: the sandbox goes on, and neither its removal nor the removal of those nodes waits for them any more.
+/// Repeating that changes nothing. 409 `sandbox_not_discardable` otherwise.
 #[utoipa::path(
     post,
     path = "/core/v1/sandbox/allocations/{allocation_id}/discard",
@@ -198,29 +284,60 @@ struct Discard {
 )]
 async fn discard_allocation(
     Operator { core, auth, target }: Operator,
-    StrictJson(Discard { accept_loss }): StrictJson<Discard>,
+    StrictJson(discard): StrictJson<Discard>,
 ) -> Result<Json<Allocation>, ApiError> {
-    if !accept_loss {
-        return Err(ApiError::invalid_member(
-            "accept_loss",
-            "accept_loss is true or nothing is discarded: send true.",
-        ));
-    }
+    let loss = discard.loss()?;
     let id: AllocationId = target.id("allocation_id")?;
     let tx = core.begin().await?;
-    let row = tx.allocation(id).await?.filter(|row| row.released_at.is_none());
-    let session = row.ok_or_else(ApiError::not_found)?.session_id;
+    let unreleased = |row: &AllocationRow| row.released_at.is_none();
+    let known = tx.allocation(id).await?.filter(unreleased);
+    let session = known.ok_or_else(ApiError::not_found)?.session_id;
+    // Offline under its lock, no node comes back between this and the commit.
+    let elsewhere: BTreeSet<NodeId> = tx
+        .computes_elsewhere(&[id])
+        .await?
+        .into_iter()
+        .map(|(_, node)| node)
+        .collect();
+    for node in &elsewhere {
+        tx.lock_node(*node).await?;
+    }
     tx.lock_session(session).await?;
-    // Who changes an allocation holds its Session.
-    let row = tx.allocation(id).await?.ok_or_else(ApiError::not_found)?;
-    if !is_discardable(&tx, &row).await? {
+    let row = tx.lock_allocation(id).await?.filter(unreleased);
+    let row = row.ok_or_else(ApiError::not_found)?;
+    let offline = offline(&tx, elsewhere).await?;
+    let entry = Audited::new("allocation", id, "discard");
+    if loss == Loss::All && row.state != AllocationState::CleanupPending {
+        let before = shown(&tx, vec![row.clone()]).await?;
+        if !before.iter().any(|shown| shown.discardable) {
+            return Err(ApiError::not_discardable());
+        }
+        let given_up = allocations::begin_cleanup(&tx, id, Cause::Discard).await?;
+        let details = json!({ "session_id": session, "node_id": row.node_id });
+        auth.audit(&tx, entry.details(details)).await?;
+        let answer = shown(&tx, vec![given_up.row.clone()]).await?;
+        tx.commit().await?;
+        given_up.tell(&core);
+        return one(answer);
+    }
+    let former = allocations::former(&tx, &row).await?;
+    if loss == Loss::All && !former.awaited_alone {
         return Err(ApiError::not_discardable());
     }
-    let given_up = allocations::begin_cleanup(&tx, id, Cause::Discard).await?;
-    let details = json!({ "session_id": session, "node_id": row.node_id });
-    auth.audit(&tx, Audited::new("allocation", id, "discard").details(details))
-        .await?;
+    let nodes = allocations::discard_former_computes(&tx, &row, &offline).await?;
+    if nodes.is_empty() && (loss == Loss::All || !former.owed) {
+        return Err(ApiError::no_former_computes());
+    }
+    if !nodes.is_empty() {
+        let details = json!({ "session_id": session, "node_id": row.node_id, "former_computes": nodes });
+        auth.audit(&tx, entry.details(details)).await?;
+    }
+    let answer = shown(&tx, vec![row]).await?;
     tx.commit().await?;
-    given_up.tell(&core);
-    Ok(Json(Allocation::of(given_up.row, false)))
+    core.pokes.want(session);
+    one(answer)
+}
+
+fn one(shown: Vec<Allocation>) -> Result<Json<Allocation>, ApiError> {
+    shown.into_iter().next().map(Json).ok_or_else(ApiError::not_found)
 }

@@ -215,7 +215,10 @@ async fn write(core: &Core, session: SessionId, under: &Ownership, ended: Option
         }
         .await;
         match written {
-            Ok(()) | Err(StoreError::NotOwner { .. }) => return,
+            Ok(()) | Err(StoreError::NotOwner { .. }) => {
+                core.pokes.reset_may_go_on();
+                return;
+            }
             Err(error) => {
                 tracing::warn!(session_id = %session, error = %Chain(&error), "activity of files or ports is not stored");
                 tokio::time::sleep(limits::ACCESS_RETRY).await;

@@ -67,6 +67,7 @@ impl Archived {
             core.links.revoke(allocation);
         }
         core.turns.notify(self.session, &self.turns);
+        core.pokes.reset_may_go_on();
         core.pokes.allocations.notify_one();
     }
 }

@@ -235,8 +235,8 @@ pub(super) async fn settle_ended(
     }
     let next = advance(&tx, &session, Some(link.allocation_id())).await?;
     tx.commit().await?;
-    core.turns.output.notify(turn.id);
-    core.turns.events.notify(session.id);
+    core.turns.notify(session.id, &[turn.id]);
+    core.pokes.reset_may_go_on();
     Ok(Some(next))
 }
 
@@ -260,8 +260,8 @@ pub(super) async fn settle(
     }
     let next = advance(&tx, &session, dispatch.then(|| link.allocation_id())).await?;
     tx.commit().await?;
-    core.turns.output.notify(turn.id);
-    core.turns.events.notify(session.id);
+    core.turns.notify(session.id, &[turn.id]);
+    core.pokes.reset_may_go_on();
     Ok(next)
 }
 

@@ -289,6 +289,7 @@ async fn a_node_that_holds_a_sandbox_or_may_have_computes_left_is_not_removed_th
         restored_from: None,
         failed_at: None,
         ended_at: None,
+        kill_owed: false,
     };
     tx.insert_compute(&compute).await.unwrap();
     tx.commit().await.unwrap();

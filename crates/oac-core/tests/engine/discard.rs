@@ -44,6 +44,9 @@ async fn missing(on: On) {
     let waits = world::input(&core, session).await;
     assert!(!discardable(&core, allocation).await, "it runs");
     refused(&discard(&core, allocation).await);
+    let path = format!("/core/v1/sandbox/allocations/{allocation}/discard");
+    let former = json!({ "former_computes": true });
+    refused(&core.operator(Method::POST, &path, Some(&former)).await);
 
     // The node lost its records: it finds nothing, which proves nothing.
     node.kill().await;

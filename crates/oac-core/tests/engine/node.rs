@@ -466,7 +466,7 @@ fn perform(host: &Mutex<Host>, request: &Request) -> Performed {
     }
 }
 
-fn sample() -> Sample {
+pub fn sample() -> Sample {
     Sample {
         observed_at: Time::from_millis(1_700_000_000_000).unwrap(),
         started_at: Nullable(None),

@@ -1,9 +1,12 @@
 //! Sandboxes that are suspended when nobody needs them and restored when somebody does (core.md section 12), with a
 //! provider that keeps checkpoints behind the nodes.
 
+mod former;
 mod given_up;
 mod host;
+mod links;
 mod pace;
+mod pressure;
 
 use std::sync::Arc;
 

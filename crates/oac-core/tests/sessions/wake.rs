@@ -157,6 +157,7 @@ async fn restored(world: &World, placed: &Placed) -> OperationId {
         restored_from,
         failed_at: None,
         ended_at: None,
+        kill_owed: false,
     };
     let tx = world.core.core().begin().await.unwrap();
     tx.insert_compute(&compute(0, None)).await.unwrap();

@@ -152,7 +152,7 @@ fn first(plans: impl IntoIterator<Item = Next>) -> Next {
 
 /// Decides the one next step. Needs `watch.tick` for the same snapshot and `now` before it.
 pub fn plan(s: &Snapshot<'_>, watch: &Watch, now: Millis) -> Next {
-    if s.base.in_flight || s.held.state == State::Released {
+    if s.base.in_flight {
         return REST;
     }
     if let Some(open) = s.held.open {
@@ -165,21 +165,22 @@ pub fn plan(s: &Snapshot<'_>, watch: &Watch, now: Millis) -> Next {
     match s.held.state {
         State::Running { phase } => planner.running(phase),
         State::CleanupPending { kill, .. } => planner.cleanup(kill),
+        State::Released => planner.owed(),
         _ => planner.base(),
     }
 }
 
-/// How long a planner that waits need not look again, unless it is told or a connection or link changes: what it waits for
-/// by the clock is in its answer. Running and idle, or suspended and not wanted, nothing happens to it that nobody tells.
+/// How long a planner that waits need not look again, unless it is told or the connection of one of its nodes or its link
+/// changes: what it waits for by the clock is in its answer. Running and idle, suspended and not wanted, or being removed,
+/// nothing happens to it that nobody tells.
 pub fn rests_for(s: &Snapshot<'_>) -> Millis {
-    let phase = s.held.phase();
-    let owed = s.held.former().next().is_some() || s.held.has_open() || !s.held.unobserved.is_empty();
-    let rests = match phase {
+    let rests = match s.held.phase() {
         Some(ComputePhase::Running) => s.held.checkpoint.is_none() && !s.held.computes.is_empty(),
         Some(ComputePhase::Suspended) => s.demand == Demand::None,
-        _ => false,
+        Some(_) => false,
+        None => true,
     };
-    if rests && !owed {
+    if rests && !s.held.has_open() {
         limits::LOOK_RESTING
     } else {
         limits::LOOK_WAITING
@@ -256,7 +257,8 @@ impl Planner<'_> {
         let tidy = if self.watch.base.suspects() {
             REST
         } else {
-            first(held.former().map(|c| self.kill(c.generation, c.node)))
+            let former = held.former().map(|c| self.kill(c.generation, c.node));
+            first(former.chain([self.owed()]))
         };
         first([retention, own, tidy, self.base()])
     }
@@ -267,6 +269,11 @@ impl Planner<'_> {
             Action::KillCompute(generation),
             Observation::Compute(generation),
         )
+    }
+
+    /// What an operator discarded is killed all the same, should its node be there again; nothing waits for that.
+    fn owed(&self) -> Next {
+        first(self.s.held.owed().map(|c| self.kill(c.generation, c.node)))
     }
 
     fn awake(&self) -> Next {
@@ -376,10 +383,14 @@ impl Planner<'_> {
     }
 
     fn cleanup(&self, kill: Kill) -> Next {
-        let held = self.s.held;
         if self.s.base.state.open().is_some() {
             return self.base();
         }
+        first([self.remove(kill), self.owed()])
+    }
+
+    fn remove(&self, kill: Kill) -> Next {
+        let held = self.s.held;
         let left: Vec<_> = held.computes.iter().rev().filter(|c| !c.ended).collect();
         if let Some(compute) = left.iter().find(|c| self.is_connected(c.node)) {
             return self.kill(compute.generation, compute.node);

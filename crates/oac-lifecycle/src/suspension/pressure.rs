@@ -1,10 +1,13 @@
 //! Early suspension when a demand fits nowhere (core.md section 8).
 //!
 //! Retention is never ended early; what may come early is the suspension of a sandbox that is idle anyway, on the one node
-//! that placement would choose if that had room, and one at a time for each demand.
+//! that would be chosen if it had room, and one at a time for each demand.
+
+use std::collections::BTreeSet;
 
 use oac_model::{AllocationId, NodeId};
 
+use super::target::{Candidate, Needs, choose};
 use crate::{
     Millis,
     placement::{Answer, Deployment, Node, Request, place},
@@ -14,31 +17,55 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
     pub allocation: AllocationId,
-    pub node: NodeId,
     pub idle_for: Millis,
 }
 
-/// Which sandbox is suspended early for a demand that fits nowhere: on the node that placement would choose with one active
-/// slot more, the one that was idle longest. `None` when that would not help, or there is none.
-pub fn relief<'a>(
+/// The node, if it is full, with one active slot less taken.
+fn relieved(node: &Node) -> Option<Node> {
+    let full = node.active >= node.max_active && node.active > 0;
+    full.then(|| Node {
+        active: node.active - 1,
+        ..node.clone()
+    })
+}
+
+/// The node that placement would choose with one active slot more; none of `without`, which have nothing idle.
+pub fn place_with_room<'a>(
     request: &Request,
     deployment: &Deployment,
     nodes: impl IntoIterator<Item = &'a Node>,
-    idle: &[Idle],
-) -> Option<AllocationId> {
-    let relieved: Vec<Node> = nodes
+    without: &BTreeSet<NodeId>,
+) -> Option<NodeId> {
+    let asked = nodes.into_iter().filter(|node| !without.contains(&node.id));
+    let relieved: Vec<Node> = asked.filter_map(relieved).collect();
+    match place(request, deployment, &relieved) {
+        Answer::Node { id, .. } => Some(id),
+        _ => None,
+    }
+}
+
+/// The same for a checkpoint that is to be restored.
+pub fn restore_with_room<'a>(
+    needs: &Needs,
+    public_url: Option<&str>,
+    candidates: impl IntoIterator<Item = Candidate<'a>>,
+    without: &BTreeSet<NodeId>,
+) -> Option<NodeId> {
+    let asked = candidates
         .into_iter()
-        .filter(|node| idle.iter().any(|sandbox| sandbox.node == node.id))
-        .map(|node| Node {
-            active: node.active.saturating_sub(1),
-            ..node.clone()
-        })
+        .filter(|candidate| !without.contains(&candidate.node.id));
+    let relieved: Vec<_> = asked
+        .filter_map(|candidate| Some((relieved(candidate.node)?, candidate)))
         .collect();
-    let Answer::Node { id, .. } = place(request, deployment, &relieved) else {
-        return None;
-    };
+    let candidates = relieved
+        .iter()
+        .map(|(node, candidate)| Candidate { node, ..*candidate });
+    choose(needs, public_url, candidates)
+}
+
+/// Which of a node's sandboxes is suspended early: the one that was idle longest.
+pub fn longest_idle(idle: &[Idle]) -> Option<AllocationId> {
     idle.iter()
-        .filter(|sandbox| sandbox.node == id)
         .max_by_key(|sandbox| (sandbox.idle_for, std::cmp::Reverse(sandbox.allocation)))
         .map(|sandbox| sandbox.allocation)
 }

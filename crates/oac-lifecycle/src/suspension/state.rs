@@ -4,67 +4,11 @@ use std::collections::BTreeSet;
 
 use oac_model::{ComputePhase, NodeId, OperationId};
 
-use super::{Answer, Event, Observation, Refused};
+use super::{
+    Answer, Event, Observation, Refused,
+    recorded::{Checkpoint, Compute, Open, Progress, Request},
+};
 use crate::allocation::{self, Cause, CreateProof, Kill, State};
-
-/// One recorded incarnation of the sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compute {
-    /// 0 first, one more for each restore.
-    pub generation: i64,
-    /// Where it was made, or was to be made.
-    pub node: NodeId,
-    /// The suspend whose checkpoint it was restored from.
-    pub restored_from: Option<OperationId>,
-    /// An answer showed it: it came into being.
-    pub seen: bool,
-    /// A `kill_compute` of it was sent.
-    pub kill_sent: bool,
-    /// It counted as a failed restore.
-    pub failed: bool,
-    /// Proven gone, proven never to have been, or discarded by an operator (INV-C39).
-    pub ended: bool,
-}
-
-/// The retained checkpoint that is bound and not deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// The suspend that made it.
-    pub operation: OperationId,
-    /// Generation of the compute it was made of.
-    pub source: i64,
-    /// A target restored from it linked; it is never restored again.
-    pub consumed: bool,
-}
-
-/// A mutation besides `create` and `kill`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// Of the current compute; its operation names the checkpoint.
-    Suspend(OperationId),
-    /// Of the current compute, from the bound checkpoint.
-    Resume,
-    KillCompute(i64),
-    /// Thaws the current compute.
-    ResumeCompute,
-    /// The wake command in the current compute.
-    Wake,
-    DeleteRetained,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    Intent,
-    Sent,
-}
-
-/// The one mutation under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Open {
-    pub request: Request,
-    pub node: NodeId,
-    pub progress: Progress,
-}
 
 /// The stored state of an allocation whose provider keeps checkpoints, from its first start on.
 ///
@@ -95,7 +39,8 @@ pub struct Open {
 /// | any, consumed or in cleanup | delete_retained confirmed | the same | no checkpoint |
 /// | any | a mutation without a usable answer | the same | its node is unobserved |
 /// | any | a definite observation at an unobserved node | the same | the node is observed |
-/// | any | Forgotten(nodes) | the same | former computes there ended |
+/// | any | Forgotten(nodes) | the same | former computes there ended, their kill_compute owed |
+/// | any, released too | a kill_compute that is owed, intended to confirmed | the same | it is owed no more |
 /// | cleanup | a settled absence after a confirmed kill | released | only without a checkpoint and with every compute ended |
 ///
 /// Every other pair is refused and changes nothing.
@@ -181,10 +126,37 @@ impl Held {
         })
     }
 
-    /// Nodes where a target of the bound checkpoint may still be: none of them is a target for it now.
+    /// Computes that an operator discarded and whose node did not confirm their end since (core.md section 4).
+    pub fn owed(&self) -> impl Iterator<Item = &Compute> {
+        self.computes.iter().filter(|c| c.kill_owed)
+    }
+
+    /// Computes that an operator may discard once their nodes are offline. What is not at the allocation's node was stopped
+    /// when its checkpoint was bound, or its loss was confirmed: a restore moves to another node only then.
+    pub fn elsewhere(&self) -> impl Iterator<Item = &Compute> {
+        self.computes.iter().filter(|c| !c.ended && c.node != self.node)
+    }
+
+    /// A cleanup with everything done but that computes elsewhere were not confirmed to have ended.
+    pub fn waits_only_elsewhere(&self) -> bool {
+        let killed = matches!(
+            self.state,
+            State::CleanupPending {
+                kill: Kill::Confirmed,
+                ..
+            }
+        );
+        let elsewhere = self.elsewhere().count();
+        let left = self.computes.iter().filter(|c| !c.ended).count();
+        killed && self.checkpoint.is_none() && elsewhere > 0 && elsewhere == left
+    }
+
+    /// Nodes where a target of the bound checkpoint may still be, or a discarded compute: none of them is a target for it
+    /// now.
     pub fn haunted(&self) -> BTreeSet<NodeId> {
         self.of_checkpoint()
             .filter(|c| !c.ended)
+            .chain(self.owed())
             .map(|c| c.node)
             .collect()
     }
@@ -233,15 +205,7 @@ impl Held {
         use ComputePhase as P;
         match (event, self.phase()) {
             (Event::Named, Some(P::Running)) if self.computes.is_empty() => {
-                self.computes.push(Compute {
-                    generation: 0,
-                    node: self.node,
-                    restored_from: None,
-                    seen: false,
-                    kill_sent: false,
-                    failed: false,
-                    ended: false,
-                });
+                self.computes.push(Compute::new(0, self.node, None));
             }
             (Event::QuiescingBegun(operation), Some(P::Running))
                 if self.checkpoint.is_none()
@@ -266,15 +230,8 @@ impl Held {
                 }
                 let generation = self.current()?.generation + 1;
                 self.node = *node;
-                self.computes.push(Compute {
-                    generation,
-                    node: *node,
-                    restored_from: Some(kept.operation),
-                    seen: false,
-                    kill_sent: false,
-                    failed: false,
-                    ended: false,
-                });
+                self.computes
+                    .push(Compute::new(generation, *node, Some(kept.operation)));
                 self.intend(Request::Resume)?;
                 self.enter(P::Restoring);
             }
@@ -301,7 +258,7 @@ impl Held {
                 self.closed(open, *answer);
             }
             (Event::Observed { node, of, answer }, _) if self.open.is_none() => {
-                if self.state == State::Released {
+                if self.state == State::Released && self.owed().next().is_none() {
                     return None;
                 }
                 if answer.is_definite() {
@@ -335,16 +292,10 @@ impl Held {
             (Event::GivenUp(cause), Some(_)) => self.clean_up(*cause),
             (Event::GivenUp(_), None) => {}
             (Event::Forgotten(nodes), _) if self.state != State::Released => {
-                let all = self.cleaning();
-                let forgotten: Vec<i64> = self
-                    .computes
-                    .iter()
-                    .filter(|c| nodes.contains(&c.node) && c.node != self.node && !c.ended)
-                    .filter(|c| all || Some(c.generation) != self.current().map(|c| c.generation))
-                    .map(|c| c.generation)
-                    .collect();
-                for generation in forgotten {
-                    self.compute_mut(generation)?.ended = true;
+                let forgotten = self.elsewhere().filter(|c| nodes.contains(&c.node));
+                for generation in forgotten.map(|c| c.generation).collect::<Vec<_>>() {
+                    let compute = self.compute_mut(generation)?;
+                    (compute.ended, compute.kill_owed) = (true, true);
                 }
             }
             // The mutation that is open belongs to the base.
@@ -390,8 +341,10 @@ impl Held {
             Request::Suspend(_) | Request::Resume => false,
             Request::KillCompute(generation) => {
                 let target = self.replaceable() && Some(generation) == current;
-                self.compute(generation).is_some_and(|c| !c.ended)
-                    && (self.cleaning() || target || self.former().any(|c| c.generation == generation))
+                self.compute(generation).is_some_and(|c| {
+                    let owed = self.cleaning() || target || self.former().any(|c| c.generation == generation);
+                    c.kill_owed || !c.ended && owed
+                })
             }
             Request::ResumeCompute => {
                 matches!(self.phase(), Some(ComputePhase::Restoring | ComputePhase::Waking))
@@ -552,7 +505,7 @@ impl Held {
         };
         compute.kill_sent = true;
         if confirmed {
-            compute.ended = true;
+            (compute.ended, compute.kill_owed) = (true, false);
             let seen = compute.seen;
             if is_target {
                 self.back(seen);

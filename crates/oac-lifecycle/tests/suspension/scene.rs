@@ -250,12 +250,13 @@ impl Scene {
     }
 
     /// Nothing is left to do, and it is well. Unless former computes at nodes that are down for good are given up, their end
-    /// is owed, and nothing else waits for it.
+    /// is owed, and nothing else waits for it; of those that were given up nothing is owed but at such nodes.
     pub fn rests(&self, discards: bool) -> bool {
-        let owed = self
-            .held
-            .former()
-            .any(|c| discards || !self.hosts[self.index(c.node)].down);
+        let down = |id: NodeId| self.hosts[self.index(id)].down;
+        let owed = self.held.former().any(|c| discards || !down(c.node));
+        if self.held.owed().any(|c| !down(c.node)) {
+            return false;
+        }
         match self.held.state {
             State::Released => true,
             State::Running { phase: P::Running } => {

@@ -28,6 +28,7 @@ pub fn compute(generation: i64, at: usize) -> Compute {
         kill_sent: false,
         failed: false,
         ended: false,
+        kill_owed: false,
     }
 }
 
@@ -445,10 +446,80 @@ fn an_operator_forgets_former_computes_elsewhere_and_never_the_one_in_use() {
     let all = BTreeSet::from([node(0), node(1)]);
     let linked = held(P::Waking).apply(Event::Linked).unwrap();
     let forgotten = linked.apply(Event::Forgotten(all.clone())).unwrap();
-    assert_eq!(
-        forgotten.computes.iter().map(|c| c.ended).collect::<Vec<_>>(),
-        [true, false]
-    );
+    let told = |held: &Held| -> Vec<_> { held.computes.iter().map(|c| (c.ended, c.kill_owed)).collect() };
+    assert_eq!(told(&forgotten), [(true, true), (false, false)]);
     let running = held(P::Running).apply(Event::Forgotten(all)).unwrap();
-    assert!(!running.computes[0].ended);
+    assert_eq!(told(&running), [(false, false)]);
+}
+
+// inv: INV-C38, INV-C39
+#[test]
+fn a_forgotten_compute_is_waited_for_by_nothing_and_its_kill_stays_owed_until_its_node_confirms_it() {
+    let there = BTreeSet::from([node(0)]);
+    let kill = Request::KillCompute(0);
+    let absence = Event::Base(allocation::Event::Observed(Sighting::Absent { lost: false }));
+    let cleaned = |held: &Held| Held {
+        checkpoint: None,
+        computes: vec![
+            held.computes[0].clone(),
+            Compute {
+                ended: true,
+                ..held.computes[1].clone()
+            },
+        ],
+        state: State::CleanupPending {
+            cause: Cause::Archive,
+            create: CreateProof::Settled,
+            kill: Kill::Confirmed,
+        },
+        ..held.clone()
+    };
+    let waits = cleaned(&held(P::Waking).apply(Event::Linked).unwrap());
+    assert!(waits.waits_only_elsewhere());
+    assert_ne!(waits.apply(absence.clone()).unwrap().state, State::Released);
+    let forgotten = waits.apply(Event::Forgotten(there)).unwrap();
+    assert!(!forgotten.waits_only_elsewhere());
+    let released = forgotten.apply(absence).unwrap();
+    assert_eq!(released.state, State::Released);
+    for held in [forgotten, released] {
+        let sent = with(held.apply(Event::Intended(kill)).unwrap(), kill, Progress::Sent);
+        let lost = sent.apply(Event::AnswerLost).unwrap();
+        assert_eq!(lost.owed().count(), 1);
+        assert!(lost.apply(Event::Intended(kill)).is_err(), "it is observed first");
+        let seen = Event::Observed {
+            node: node(0),
+            of: Observation::Compute(0),
+            answer: Answer::Ended,
+        };
+        let again = lost.apply(seen).unwrap().apply(Event::Intended(kill)).unwrap();
+        let confirmed = with(again, kill, Progress::Sent)
+            .apply(Event::Answered(Answer::Done))
+            .unwrap();
+        assert_eq!(confirmed.owed().count(), 0);
+        assert_eq!(confirmed.state, held.state);
+        assert!(confirmed.apply(Event::Intended(kill)).is_err(), "it is owed once");
+    }
+}
+
+#[test]
+fn no_checkpoint_is_restored_where_a_forgotten_compute_may_still_be() {
+    let mut back = held(P::Waking).apply(Event::LossConfirmed).unwrap();
+    back.node = node(0);
+    let intend = Event::RestoreIntended(node(1));
+    assert!(
+        back.apply(intend.clone()).is_err(),
+        "its lost target is not confirmed gone"
+    );
+    let forgotten = back.apply(Event::Forgotten(BTreeSet::from([node(1)]))).unwrap();
+    assert!(forgotten.haunted().contains(&node(1)));
+    assert!(forgotten.apply(intend.clone()).is_err());
+    let kill = Request::KillCompute(1);
+    let killed = with(
+        forgotten.apply(Event::Intended(kill)).unwrap(),
+        kill,
+        Progress::Sent,
+    )
+    .apply(Event::Answered(Answer::Done))
+    .unwrap();
+    assert!(killed.apply(intend).is_ok());
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oac_lifecycle::{
     placement::{Deployment, Mode, Node, Request},
     suspension::{
-        pressure::{Idle, relief},
+        pressure::{Idle, longest_idle, place_with_room, restore_with_room},
         target::{Candidate, Needs, choose, takes},
     },
 };
@@ -151,34 +151,35 @@ fn home_comes_first_then_the_placement_order_and_last_who_failed_it_and_never_wh
     assert_eq!(choice(&haunted, &nodes), None);
 }
 
-#[test]
-fn early_suspension_takes_the_longest_idle_sandbox_on_the_node_that_placement_would_choose_then() {
-    let deployment = Deployment {
+fn deployment() -> Deployment {
+    Deployment {
         reset_in_progress: false,
         specification_valid: true,
         installation_matches: true,
         mode: Mode::Nodes,
         target: Some(Generation::FIRST),
         public_url: Some(URL.to_owned()),
-    };
-    let full = |n: usize| Node {
+    }
+}
+
+fn full(n: usize) -> Node {
+    Node {
         active: 2,
         retained: 2,
         ..node(n)
+    }
+}
+
+#[test]
+fn room_is_made_on_the_node_that_placement_would_choose_with_a_slot_more_and_nowhere_else() {
+    let room = |nodes: &[Node], without: &[usize]| {
+        let without = without.iter().map(|n| id(*n)).collect();
+        place_with_room(&Request::default(), &deployment(), nodes, &without)
     };
-    let sandbox =
-        |n: usize| -> AllocationId { format!("00000000-0000-4000-8000-00000000010{n}").parse().unwrap() };
-    let idle = |n: usize, at: usize, idle_for| Idle {
-        allocation: sandbox(n),
-        node: id(at),
-        idle_for,
-    };
-    let nodes = [full(1), full(2)];
-    let all = [idle(1, 2, 90), idle(2, 1, 10), idle(3, 1, 20)];
-    let request = Request::default();
-    assert_eq!(relief(&request, &deployment, &nodes, &all), Some(sandbox(3)));
-    assert_eq!(relief(&request, &deployment, &nodes, &all[..1]), Some(sandbox(1)));
-    assert_eq!(relief(&request, &deployment, &nodes, &[]), None);
+    let nodes = [full(2), full(1)];
+    assert_eq!(room(&nodes, &[]), Some(id(1)));
+    assert_eq!(room(&nodes, &[1]), Some(id(2)), "nothing is idle on the first");
+    assert_eq!(room(&nodes, &[1, 2]), None);
     // A slot more would not help where nothing is retained any more, or nothing may be placed.
     let hopeless = [
         Node {
@@ -190,5 +191,43 @@ fn early_suspension_takes_the_longest_idle_sandbox_on_the_node_that_placement_wo
             ..full(2)
         },
     ];
-    assert_eq!(relief(&request, &deployment, &hopeless, &all), None);
+    assert_eq!(room(&hopeless, &[]), None);
+    assert_eq!(room(&[node(1)], &[]), None, "it is not for want of room");
+    let over = Node { active: 3, ..full(1) };
+    assert_eq!(room(&[over], &[]), None, "one slot more is none");
+}
+
+#[test]
+fn room_for_a_checkpoint_is_made_at_home_first_and_only_where_it_could_be_restored() {
+    let room = |needs: &Needs, nodes: &[Node]| {
+        let candidates = nodes.iter().map(|node| Candidate {
+            node,
+            ready: true,
+            drained: false,
+        });
+        restore_with_room(needs, Some(URL), candidates, &BTreeSet::new())
+    };
+    let needs = needs();
+    assert_eq!(room(&needs, &[full(2), full(1)]), Some(needs.home));
+    let haunted = Needs {
+        haunted: BTreeSet::from([id(1), id(2)]),
+        ..needs
+    };
+    assert_eq!(room(&haunted, &[full(2), full(1)]), None);
+}
+
+#[test]
+fn the_sandbox_that_was_idle_longest_is_suspended_early() {
+    let sandbox =
+        |n: usize| -> AllocationId { format!("00000000-0000-4000-8000-00000000010{n}").parse().unwrap() };
+    let idle = |n: usize, idle_for| Idle {
+        allocation: sandbox(n),
+        idle_for,
+    };
+    assert_eq!(longest_idle(&[]), None);
+    assert_eq!(
+        longest_idle(&[idle(1, 10), idle(2, 20), idle(3, 5)]),
+        Some(sandbox(2))
+    );
+    assert_eq!(longest_idle(&[idle(2, 20), idle(1, 20)]), Some(sandbox(1)));
 }

@@ -56,13 +56,17 @@ fn pass_time(scene: &mut Scene) {
     };
 }
 
-/// No fault any more; what is down for good stays so, first without anybody saying so, then with its operator's word.
+/// No fault any more; what is down for good stays so, first without anybody saying so, then with its operator's word, who
+/// is wrong: it comes back.
 fn settle(scene: &mut Scene) {
     scene.faults = 0;
     scene.suspends_left = 0;
     scene.leave_no_more();
     come_to_rest(scene, false);
     if scene.violations.is_empty() {
+        come_to_rest(scene, true);
+    }
+    if scene.violations.is_empty() && scene.return_discarded() {
         come_to_rest(scene, true);
     }
 }
@@ -189,5 +193,10 @@ fn no_schedule_of_losses_and_crashes_breaks_an_invariant_and_every_life_comes_to
             let times = reached.get(what).copied().unwrap_or(0);
             assert!(times >= 20, "{what} was reached {times} times: {reached:?}");
         }
+        let returned = reached.get("returned after a discard").copied().unwrap_or(0);
+        assert!(
+            returned >= 5,
+            "a discarded node returned {returned} times: {reached:?}"
+        );
     }
 }

@@ -85,6 +85,9 @@ pub(crate) async fn a_generation_is_kept_while_anything_unreleased_names_it(worl
     assert_eq!(read.kept_digests(&[]).await.unwrap(), []);
 
     let tx = world.begin().await;
+    let compute = crate::in_play::compute(allocation.id, 0, None);
+    tx.insert_compute(&compute).await.unwrap();
+    assert!(tx.discard_compute(allocation.id, 0).await.unwrap());
     allocation.released_at = Some(tx.now());
     tx.save_allocation(&mut allocation).await.unwrap();
     assert!(
@@ -93,6 +96,11 @@ pub(crate) async fn a_generation_is_kept_while_anything_unreleased_names_it(worl
     );
     assert!(tx.release_placement(allocation.placement_id).await.unwrap());
     assert!(!tx.release_placement(allocation.placement_id).await.unwrap());
+    assert!(
+        tx.kept_generation(placed).await.unwrap().is_some(),
+        "a kill of it is owed"
+    );
+    assert!(tx.end_compute(allocation.id, 0).await.unwrap());
     assert_eq!(tx.kept_generation(placed).await.unwrap(), None);
     assert!(tx.retire_node(node).await.unwrap());
     assert_eq!(tx.kept_generation(pinned).await.unwrap(), None);

@@ -15,7 +15,11 @@ async fn later(world: &World, than: &mut Time) -> Tx {
     }
 }
 
-fn compute(allocation_id: AllocationId, generation: i64, restored_from: Option<OperationId>) -> ComputeRow {
+pub(crate) fn compute(
+    allocation_id: AllocationId,
+    generation: i64,
+    restored_from: Option<OperationId>,
+) -> ComputeRow {
     ComputeRow {
         allocation_id,
         generation,
@@ -25,6 +29,7 @@ fn compute(allocation_id: AllocationId, generation: i64, restored_from: Option<O
         restored_from,
         failed_at: None,
         ended_at: None,
+        kill_owed: false,
     }
 }
 
@@ -234,4 +239,64 @@ pub(crate) async fn a_deleted_checkpoint_loses_its_bytes_once_no_compute_is_name
     assert!(tx.end_compute(id, 1).await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(data(used).await, 0);
+}
+
+/// A compute that is discarded stays what its kill is sent with, and its generation kept, until its end is confirmed.
+pub(crate) async fn a_discarded_compute_and_what_it_is_named_with_matter_until_its_kill_is_confirmed(
+    world: World,
+) {
+    let allocation = world.allocation().await;
+    let id = allocation.id;
+    let suspend = OperationId::random();
+    let tx = world.begin().await;
+    tx.insert_checkpoint(&checkpoint(id, suspend, 0)).await.unwrap();
+    tx.insert_compute(&compute(id, 0, None)).await.unwrap();
+    tx.insert_compute(&compute(id, 1, Some(suspend))).await.unwrap();
+    tx.insert_compute(&compute(id, 2, None)).await.unwrap();
+    assert!(tx.end_compute(id, 0).await.unwrap());
+    assert!(tx.discard_compute(id, 1).await.unwrap());
+    assert!(!tx.discard_compute(id, 0).await.unwrap(), "it ended");
+    tx.delete_checkpoint(suspend).await.unwrap();
+    tx.commit().await.unwrap();
+    let in_play = async || {
+        let read = world.store.single();
+        let computes = read.computes_in_play(id).await.unwrap();
+        let named = read.checkpoints_in_play(id).await.unwrap();
+        let generations: Vec<_> = computes.iter().map(|c| (c.generation, c.kill_owed)).collect();
+        (generations, named.iter().filter(|c| !c.data.is_empty()).count())
+    };
+    assert_eq!(in_play().await, (vec![(1, true), (2, false)], 1));
+    let read = world.store.single();
+    assert!(
+        read.allocations_owing_kills(None, 9).await.unwrap().is_empty(),
+        "it is not released"
+    );
+
+    let tx = world.begin().await;
+    let mut row = tx.lock_allocation(id).await.unwrap().unwrap();
+    row.state = oac_model::AllocationState::Released;
+    row.released_at = Some(tx.now());
+    tx.save_allocation(&mut row).await.unwrap();
+    tx.release_placement(row.placement_id).await.unwrap();
+    tx.commit().await.unwrap();
+    let owing = read.allocations_owing_kills(None, 9).await.unwrap();
+    assert_eq!(owing.iter().map(|row| row.id).collect::<Vec<_>>(), [id]);
+    assert!(
+        read.allocations_owing_kills(Some(id), 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+
+    let tx = world.begin().await;
+    assert!(tx.end_compute(id, 1).await.unwrap());
+    assert!(!tx.end_compute(id, 1).await.unwrap(), "it was confirmed");
+    tx.commit().await.unwrap();
+    assert_eq!(
+        in_play().await,
+        (vec![(2, false)], 0),
+        "nothing is named with its bytes"
+    );
+    assert!(read.allocations_owing_kills(None, 9).await.unwrap().is_empty());
+    assert!(read.checkpoint(suspend).await.unwrap().unwrap().data.is_empty());
 }

@@ -55,7 +55,8 @@ suite! {
         a_generation_is_kept_while_anything_unreleased_names_it;
     in_play:
         what_is_read_of_an_allocation_does_not_grow_with_what_it_went_through,
-        a_deleted_checkpoint_loses_its_bytes_once_no_compute_is_named_with_them;
+        a_deleted_checkpoint_loses_its_bytes_once_no_compute_is_named_with_them,
+        a_discarded_compute_and_what_it_is_named_with_matter_until_its_kill_is_confirmed;
     keys:
         a_key_opens_until_it_is_revoked_or_its_project_is_deleted;
     tokens:

@@ -54,7 +54,7 @@ pub(crate) async fn a_schema_from_a_newer_version_is_refused(world: World) {
         .await;
     let error = world.open(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Newer { found: 999, known: 5 }),
+        matches!(error, OpenError::Newer { found: 999, known: 6 }),
         "{error}"
     );
 }
@@ -104,6 +104,7 @@ pub(crate) async fn every_member_of_a_row_comes_back_as_it_was_stored(world: Wor
         restored_from: None,
         failed_at: None,
         ended_at: None,
+        kill_owed: false,
     };
     let checkpoint = CheckpointRow {
         operation_id: OperationId::random(),

@@ -24,10 +24,12 @@ pub(in crate::allocations) struct Around {
     pub(in crate::allocations) retention_in: Option<Millis>,
 }
 
+/// `early`: it is suspended as soon as it is idle, because a demand fits nowhere.
 pub(in crate::allocations) async fn look_around(
     core: &Core,
     rows: &Rows,
     held: &Held,
+    early: bool,
 ) -> Result<Around, StoreError> {
     let read = core.store.single();
     let row = &rows.row;
@@ -58,7 +60,7 @@ pub(in crate::allocations) async fn look_around(
             };
         }
         Some(ComputePhase::Running) => {
-            let early = wanted_away(core, &read, rows, &session).await?;
+            let early = early || wanted_away(core, &read, rows, &session).await?;
             let still = stillness(&read, row, &session, rows.bound().is_some(), now, early).await?;
             around.idle_wanted = still.idle_wanted;
             around.quiet_in = match may_suspend(&still) {

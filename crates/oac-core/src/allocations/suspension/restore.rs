@@ -21,10 +21,10 @@ use crate::{
         steps::{Done, request_at},
     },
     hub::CallOutcome,
-    placement::{deployment_view, node_view},
+    placement::{deployment_view, node_view, pressure::Wanted},
 };
 
-fn needs(rows: &Rows, held: &Held, session: &SessionRow) -> Option<Needs> {
+pub(super) fn needs(rows: &Rows, held: &Held, session: &SessionRow) -> Option<Needs> {
     let kept = rows.bound()?;
     Some(Needs {
         store: kept.store_id,
@@ -37,7 +37,7 @@ fn needs(rows: &Rows, held: &Held, session: &SessionRow) -> Option<Needs> {
 }
 
 /// A drain whose deadline passed lets nothing be restored any more, not even what is at home.
-fn is_drained(row: &NodeRow) -> bool {
+pub(super) fn is_drained(row: &NodeRow) -> bool {
     row.drain_requested_at.is_some() && row.drain_deadline_passed_at.is_some()
 }
 
@@ -87,7 +87,11 @@ pub(super) async fn restore(core: &Core, rows: &Rows, held: &Held, room: &Room) 
         |node| core.hub.is_ready(node, rows.row.deployment_generation) && !room.passed_over.contains(&node),
         |node| node == held.node && home_drained,
     );
-    let Some(target) = target else { return none };
+    let Some(target) = target else {
+        // Perhaps room is made, and found at the next try.
+        core.pokes.want_room(Wanted::Restore(rows.row.id));
+        return none;
+    };
     let Some(_place) = room.places.sending.take(target) else {
         return Ok(Done::Told(Told::Crowded));
     };

@@ -19,11 +19,11 @@ use crate::allocations::record::{cause_from, state_of};
 #[derive(Debug, Clone)]
 pub(in crate::allocations) struct Rows {
     pub(in crate::allocations) row: AllocationRow,
-    /// Oldest first: those not ended, the newest, and targets of the bound checkpoint.
+    /// Oldest first: those not ended or with a kill owed, the newest, and targets of the bound checkpoint.
     pub(super) computes: Vec<ComputeRow>,
-    /// The bound one, and what computes not ended were restored from.
+    /// The bound one, and what computes not ended or with a kill owed were restored from.
     pub(super) checkpoints: Vec<CheckpointRow>,
-    /// Oldest first: what is open or unconfirmed, the latest of each kind, and the kills of computes not ended.
+    /// Oldest first: what is open or unconfirmed, the latest of each kind, and the kills of computes not ended or with one owed.
     pub(super) operations: Vec<OperationRow>,
     leave: bool,
 }
@@ -33,7 +33,7 @@ impl Rows {
         let computes = read.computes_in_play(row.id).await?;
         let kills: Vec<_> = computes
             .iter()
-            .filter(|compute| compute.ended_at.is_none())
+            .filter(|compute| compute.ended_at.is_none() || compute.kill_owed)
             .map(|compute| about(compute.generation))
             .collect();
         let node = match row.node_id {
@@ -117,6 +117,7 @@ impl Rows {
             kill_sent: killed,
             failed: row.failed_at.is_some(),
             ended: row.ended_at.is_some(),
+            kill_owed: row.kill_owed,
         }
     }
 
@@ -153,7 +154,7 @@ impl Rows {
         }))
     }
 
-    pub(super) fn current(&self) -> Option<Box<shapes::Compute>> {
+    pub(in crate::allocations) fn current(&self) -> Option<Box<shapes::Compute>> {
         self.shape(self.computes.last()?.generation)
     }
 }
@@ -175,7 +176,7 @@ pub(super) fn retained(row: &CheckpointRow) -> Option<Retained> {
 }
 
 /// What is stored of an argument that names a compute.
-pub(super) fn about(generation: i64) -> serde_json::Value {
+pub(in crate::allocations) fn about(generation: i64) -> serde_json::Value {
     serde_json::json!({ "generation": generation })
 }
 

@@ -49,7 +49,7 @@ pub(in crate::allocations) async fn perform(
             let stored = store(core, rows, Event::AnswerLost, Detail::default).await;
             stored.map(|_| Done::Told(Told::AnswerLost { node }))
         }
-        Action::Suspend => suspend::suspend(core, rows, &room.places).await,
+        Action::Suspend => suspend::suspend(core, rows, room).await,
         Action::Restore => restore::restore(core, rows, &held, room).await,
         Action::KillCompute(_) | Action::ResumeCompute | Action::Wake | Action::DeleteRetained => {
             mutate(core, rows, &held, action).await

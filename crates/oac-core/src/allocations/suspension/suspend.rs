@@ -12,7 +12,7 @@ use oac_wire::frames::Arguments;
 use tokio::time::timeout;
 
 use super::{
-    Told,
+    Room, Told,
     rows::Rows,
     steps::{sent, store, suspend_of},
 };
@@ -20,7 +20,6 @@ use crate::{
     Core,
     allocations::{
         limits,
-        places::Places,
         record::{ApplyError, Detail},
         steps::Done,
     },
@@ -98,8 +97,9 @@ pub(super) async fn recheck(
     tx: &Tx,
     rows: &Rows,
     session: &SessionRow,
+    early: bool,
 ) -> Result<(), ApplyError> {
-    let early = wanted_away(core, tx, rows, session).await?;
+    let early = early || wanted_away(core, tx, rows, session).await?;
     let still = stillness(tx, &rows.row, session, rows.bound().is_some(), tx.now(), early).await?;
     may_suspend(&still).map_err(|busy| {
         tracing::debug!(allocation_id = %rows.row.id, ?busy, "not suspended");
@@ -120,13 +120,14 @@ pub(super) async fn recheck_quiesced(tx: &Tx, session: &SessionRow) -> Result<()
 
 /// Admits, quiesces the runtime, parks it, and suspends. Until then nothing is asked of the node, and no place is held
 /// there: a runtime that answers nothing holds up its own allocation alone, and that not for long.
-pub(super) async fn suspend(core: &Core, rows: &Rows, places: &Places) -> Result<Done, ApplyError> {
+pub(super) async fn suspend(core: &Core, rows: &Rows, room: &Room) -> Result<Done, ApplyError> {
     let (Some(link), node) = (core.links.ready(rows.row.id), rows.node()) else {
         return Ok(Done::Told(Told::NotSent { node: rows.node() }));
     };
     let operation = OperationId::random();
     let detail = || Detail {
         operation: Some(operation),
+        early: room.early,
         ..Detail::default()
     };
     store(core, rows, Event::QuiescingBegun(operation), detail).await?;
@@ -143,7 +144,7 @@ pub(super) async fn suspend(core: &Core, rows: &Rows, places: &Places) -> Result
             return abandon(core, rows, operation).await;
         }
     }
-    let Some(_place) = places.sending.wait(node).await else {
+    let Some(_place) = room.places.sending.wait(node).await else {
         return abandon(core, rows, operation).await;
     };
     match store(core, rows, Event::Quiesced, detail).await {

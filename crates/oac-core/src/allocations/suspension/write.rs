@@ -77,7 +77,7 @@ pub(in crate::allocations) async fn store_for(
     let rows = Rows::of(&tx, row).await?;
     match event {
         Event::RestoreIntended(node) => restore::recheck(core, &tx, &rows, &session, node, &nodes).await?,
-        Event::QuiescingBegun(_) => suspend::recheck(core, &tx, &rows, &session).await?,
+        Event::QuiescingBegun(_) => suspend::recheck(core, &tx, &rows, &session, detail.early).await?,
         Event::Quiesced => suspend::recheck_quiesced(&tx, &session).await?,
         _ => {}
     }
@@ -127,6 +127,23 @@ pub(in crate::allocations) async fn give_up(
     }
     let (row, turns) = apply(tx, rows, Event::GivenUp(cause), &Detail::default()).await?;
     Ok(GivenUp { row, turns })
+}
+
+/// Discards its former computes at those of these nodes that are offline, whose locks the caller's transaction holds, and the
+/// Session's. Names the nodes; none when there is nothing to discard.
+pub(in crate::allocations) async fn forget(
+    tx: &Tx,
+    row: AllocationRow,
+    offline: &BTreeSet<NodeId>,
+) -> Result<BTreeSet<NodeId>, ApplyError> {
+    let rows = Rows::of(tx, row).await?;
+    let held = rows.held()?;
+    let elsewhere = held.elsewhere().map(|compute| compute.node);
+    let nodes: BTreeSet<NodeId> = elsewhere.filter(|node| offline.contains(node)).collect();
+    if !nodes.is_empty() {
+        apply(tx, rows, Event::Forgotten(nodes.clone()), &Detail::default()).await?;
+    }
+    Ok(nodes)
 }
 
 /// Applies an event to locked rows.
@@ -189,6 +206,7 @@ async fn write_computes(
                 restored_from: compute.restored_from,
                 failed_at: None,
                 ended_at: None,
+                kill_owed: false,
             })
             .await?;
             continue;
@@ -202,7 +220,9 @@ async fn write_computes(
                 .ok_or(ApplyError::Missing)?;
             tx.set_compute_native_id(id, compute.generation, native).await?;
         }
-        if compute.ended && !was.ended {
+        if compute.kill_owed && !was.kill_owed {
+            tx.discard_compute(id, compute.generation).await?;
+        } else if (compute.ended, compute.kill_owed) != (was.ended, was.kill_owed) {
             tx.end_compute(id, compute.generation).await?;
         }
         if compute.failed && !was.failed {
@@ -381,7 +401,7 @@ async fn write_row(
         revoke(row, was);
     }
     if after.state == State::Released {
-        row.released_at = Some(tx.now());
+        row.released_at = row.released_at.or(Some(tx.now()));
     } else if let Event::Base(allocation::Event::Observed(sighting)) = event {
         let found = diagnostic(after.state, *sighting);
         // That a wake or a restore keeps failing is not taken back by a sandbox that is there.

@@ -24,8 +24,11 @@ use crate::{
         strict::{NoQuery, StrictJson, StrictQuery},
     },
     resets::state_of,
-    routes::allocations::may_discard,
+    routes::allocations::discardable,
 };
+
+/// Discardable sandboxes that are listed.
+const DISCARDABLE_SHOWN: usize = 1000;
 
 /// A reset. Repeating one changes nothing, its deadline included; `auto` may become `force`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -225,14 +228,22 @@ impl Reset {
         let diagnostics: Vec<AllocationDiagnostic> = discard::diagnostics()
             .filter_map(|diagnostic| AllocationDiagnostic::from_text(diagnostic.as_str()))
             .collect();
-        let diagnosed = read.allocations_with_diagnostics(&diagnostics).await?;
-        let discardable = diagnosed
+        let mut rows = read.allocations_with_diagnostics(&diagnostics).await?;
+        rows.extend(read.cleanups_elsewhere().await?);
+        rows.sort_by_key(|row| row.id);
+        rows.dedup_by_key(|row| row.id);
+        let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+        let elsewhere = read.computes_elsewhere(&ids).await?;
+        let may = discardable(read, &rows, &elsewhere, is_online).await?;
+        let discardable = rows
             .iter()
-            .filter(|allocation| may_discard(allocation, allocation.node_id.is_some_and(is_online)))
-            .map(|allocation| ResetDiscardable {
+            .zip(may)
+            .filter(|(_, may)| may.all)
+            .map(|(allocation, _)| ResetDiscardable {
                 allocation_id: allocation.id,
                 session_id: allocation.session_id,
             })
+            .take(DISCARDABLE_SHOWN)
             .collect();
         let offline_nodes = remaining.offline.iter().map(|(id, resources)| ResetOfflineNode {
             node_id: *id,

@@ -80,6 +80,8 @@ struct Runtime {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
     quiet: Arc<Mutex<Quiet>>,
+    /// Its status call is never answered.
+    mute: Arc<AtomicBool>,
     link: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -140,6 +142,18 @@ impl Backend {
         }
     }
 
+    /// The runtime dials anew, and answers no status call from then on, or all.
+    pub async fn relink(&self, id: AllocationId, mute: bool) {
+        let runtime = self.runtimes.lock().get(&id).cloned().unwrap();
+        runtime.mute.store(mute, Ordering::SeqCst);
+        let link = runtime.link.lock().take();
+        if let Some(link) = link {
+            link.abort();
+            let _ = link.await;
+        }
+        self.link(id);
+    }
+
     fn health(&self) -> Health {
         Health {
             execution_class: Nullable(Some(Digest::of("class"))),
@@ -177,6 +191,7 @@ impl Backend {
                         url: b.link.link_url.clone(),
                         asked: Arc::default(),
                         quiet: Arc::default(),
+                        mute: Arc::default(),
                         link: Arc::default(),
                     },
                 );
@@ -217,9 +232,16 @@ impl Backend {
             Arguments::Suspend(s) => provider.suspend(s, by).await.map(state),
             Arguments::Resume(s) => provider.resume(s, by).await.map(state),
             Arguments::DeleteRetained(k) => provider.delete_retained(r, k, by).await.map(|()| None),
-            Arguments::Renew | Arguments::Command(_) | Arguments::Observe(_) => {
-                Err(Failure::RuntimeNotRunning)
+            // What runs is measured, by its name.
+            Arguments::Observe(o) => {
+                let Some(named) = o.instance.compute.0.as_ref() else {
+                    return Err(Failure::RuntimeNotRunning);
+                };
+                let running = provider.compute(r, named, by).await?.status == "running";
+                let sample = running.then(|| ResponseResult::Sample(crate::node::sample()));
+                sample.map(Some).ok_or(Failure::RuntimeNotRunning)
             }
+            Arguments::Renew | Arguments::Command(_) => Err(Failure::RuntimeNotRunning),
         }
     }
 
@@ -263,6 +285,7 @@ async fn serve_link(runtime: Runtime) {
             let name = format!("{} {}", request.method(), request.uri().path());
             runtime.asked.lock().push(name.clone());
             Ok::<_, Infallible>(match name.as_str() {
+                "GET /v1/status" if runtime.mute.load(Ordering::SeqCst) => std::future::pending().await,
                 "GET /v1/status" => answer(
                     200,
                     &Status {

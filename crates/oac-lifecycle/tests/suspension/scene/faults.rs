@@ -157,15 +157,24 @@ impl Scene {
     /// An operator discards the former computes at nodes that will never return.
     pub fn discard_former(&mut self) -> bool {
         let gone: BTreeSet<NodeId> = (0..2).filter(|n| self.hosts[*n].down).map(node).collect();
-        let owed = self
-            .held
-            .computes
-            .iter()
-            .any(|c| !c.ended && gone.contains(&c.node) && c.node != self.held.node);
+        let owed = self.held.elsewhere().any(|c| gone.contains(&c.node));
         if !owed || !self.store(Event::Forgotten(gone.clone())) {
             return false;
         }
         self.discarded.extend(gone);
         true
+    }
+
+    /// A node that would never return does, after its computes were discarded.
+    pub fn return_discarded(&mut self) -> bool {
+        let mut returned = false;
+        for id in std::mem::take(&mut self.discarded) {
+            let at = self.index(id);
+            returned |= std::mem::take(&mut self.hosts[at].down);
+        }
+        if returned {
+            self.reached.insert("returned after a discard");
+        }
+        returned
     }
 }
