@@ -1,8 +1,10 @@
-//! Deployments that are given back, and Cores that are killed over it.
+//! Deployments that are given back.
 
-use futures_util::{StreamExt as _, future, stream};
-use oac_model::{AllocationId, AllocationState, NodeId, SessionId, TurnId, TurnState};
-use oac_store::{CleanupCause, FileOperationKind, Side};
+mod killed;
+
+use futures_util::future;
+use oac_model::{AllocationState, SessionId, TurnId, TurnState};
+use oac_store::{CleanupCause, FileOperationKind};
 use oac_testkit::core::{CoreOptions, TestCore};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -449,91 +451,4 @@ async fn a_session_that_waits_for_a_place_does_not_hold_an_automatic_reset_up() 
     assert!(is_archived(&core, session).await);
     assert_eq!(turn_state(&core, waits).await, TurnState::Canceled);
     assert_eq!(node.native(allocation).created, 1);
-}
-
-/// The reset is asked for again if nobody remembers that it was.
-async fn go_on(core: &TestCore) {
-    let shown = view(core).await;
-    if shown["reset"].is_null() && !shown["provider"].is_null() {
-        reset(core, "force").await;
-    }
-}
-
-/// Lived at once: they mostly wait.
-const LIVES: usize = 6;
-
-/// One reset whose Core dies at its `n`th commit; whether it died.
-async fn dies(n: u64, side: Side) -> bool {
-    let mut core = world::core(On::Sqlite).await;
-    let mut node = Node::start(&core, 2).await;
-    let mut held: Vec<(SessionId, AllocationId)> = Vec::new();
-    let (idle, allocation) = world::session(&core).await.unwrap();
-    world::until(&core, allocation, AllocationState::Running).await;
-    held.push((idle, allocation));
-    let (working, allocation, _) = world::working(&core).await;
-    held.push((working, allocation));
-    let before = view(&core).await;
-    let faults = core.core().store.faults().clone();
-    faults.die_at(n, side);
-    let body = json!({ "expected_generation": 1, "clear": "force" });
-    let _ = core.operator(Method::POST, RESET, Some(&body)).await;
-    world::eventually("the reset is complete, or its Core dead", async || {
-        let row = core.core().store.single().deployment().await;
-        faults.is_dead() || row.is_ok_and(|row| row.provider.is_none())
-    })
-    .await;
-    faults.spare();
-    let died = faults.is_dead();
-    let mut takeovers = 0;
-    if died {
-        node.kill().await;
-        core.stop().await;
-        core = world::next_core(&core).await;
-        takeovers = 1;
-        let retired = async |core: &TestCore, id: NodeId| {
-            let row = core.core().store.single().node(id).await.unwrap().unwrap();
-            row.retired_at.is_some()
-        };
-        go_on(&core).await;
-        if !retired(&core, node.id()).await {
-            node.connect(&core).await;
-        }
-    }
-    let after = completed(&core).await;
-    let higher = |name: &str| after[name].as_i64().unwrap() - before[name].as_i64().unwrap();
-    let what = format!("dead at commit {n}, {side:?}");
-    assert_eq!(
-        (higher("generation"), higher("owner_epoch")),
-        (1, 1 + takeovers),
-        "{what}"
-    );
-    assert_eq!(
-        told(&core).await,
-        lines(&[("reset_start", "core_key"), ("reset_complete", "core")]),
-        "{what}"
-    );
-    for (session, allocation) in held {
-        assert_eq!(archives_told(&core, session).await, 1, "{what}");
-        let native = node.native(allocation);
-        assert_eq!((native.created, native.running), (1, false), "{what}");
-    }
-    died
-}
-
-async fn killed_at_any_commit(side: Side) {
-    let lives = stream::iter(1..).map(|n| dies(n, side)).buffered(LIVES);
-    let deaths = lives.take_while(|died| future::ready(*died)).count().await;
-    assert!(deaths >= 8, "only {deaths} commits to die at");
-}
-
-// inv: INV-C2, INV-C4, INV-C15, INV-C17, INV-C23
-#[tokio::test]
-async fn a_core_killed_before_any_commit_of_a_reset_is_followed_by_one_that_completes_it_once() {
-    killed_at_any_commit(Side::Before).await;
-}
-
-// inv: INV-C2, INV-C4, INV-C15, INV-C17, INV-C23
-#[tokio::test]
-async fn a_core_killed_after_any_commit_of_a_reset_is_followed_by_one_that_completes_it_once() {
-    killed_at_any_commit(Side::After).await;
 }
