@@ -6,6 +6,7 @@
 //! `target` do the next ones, which is why handlers call [`target::Target::id`] only after they took query and body.
 
 pub mod auth;
+pub mod console;
 pub mod error;
 mod gate;
 pub mod limits;

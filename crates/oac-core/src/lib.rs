@@ -8,6 +8,7 @@
 pub mod allocations;
 mod clock;
 pub mod config;
+pub mod console;
 pub mod drains;
 pub mod entropy;
 pub mod http;

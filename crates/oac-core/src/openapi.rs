@@ -3,12 +3,13 @@
 use utoipa::openapi::{
     Components, ContentBuilder, Info, OpenApi, OpenApiBuilder, Paths, Ref, RefOr, ResponseBuilder,
     path::Operation,
-    security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
+    security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
 };
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::{
     auth::Credential,
+    console,
     error::{Envelope, EnvelopeError, ErrorType},
     router,
 };
@@ -59,12 +60,22 @@ pub fn document() -> OpenApi {
         scheme.description = Some(explain(class).to_owned());
         components.add_security_scheme(class.as_str(), SecurityScheme::Http(scheme));
     }
+    let mut header = ApiKeyValue::new(console::HEADER);
+    header.description = Some(explain(Credential::Console).to_owned());
+    let header = SecurityScheme::ApiKey(ApiKey::Header(header));
+    components.add_security_scheme(Credential::Console.as_str(), header);
+    let mut cookie = ApiKeyValue::new(console::COOKIE);
+    cookie.description = Some("A console session; only together with the console's header.".to_owned());
+    components.add_security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
     OpenApiBuilder::new()
         .info(info)
         .paths(paths)
         .components(Some(components))
         .build()
 }
+
+/// What a console session is called among the credentials.
+const SESSION: &str = "console_session";
 
 /// The answer of every refusal, whatever its status.
 const REFUSAL: &str = "Refusal";
@@ -84,6 +95,7 @@ fn explain(class: Credential) -> &'static str {
         Credential::EnrollmentToken => "An enrollment token, 64 hex digits; valid for one hour, once.",
         Credential::Node => "A node's credential.",
         Credential::Link => "A sandbox's link credential.",
+        Credential::Console => "1, from the console that this Core serves; another site's page is refused.",
         Credential::Open | Credential::EnrollmentTokenOrNode => "",
     }
 }
@@ -96,6 +108,10 @@ fn describe(operation: &mut Operation, credential: Credential, refusals: &[u16])
         Credential::EnrollmentTokenOrNode => {
             Some(vec![named(Credential::EnrollmentToken), named(Credential::Node)])
         }
+        Credential::CoreKey => Some(vec![
+            named(Credential::CoreKey),
+            named(Credential::Console).add(SESSION, Vec::<String>::new()),
+        ]),
         class => Some(vec![named(class)]),
     };
     let mut statuses: Vec<String> = refusals.iter().map(u16::to_string).collect();

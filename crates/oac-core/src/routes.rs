@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod audit;
+mod console;
 pub mod deployment;
 pub mod health;
 pub mod keys;
@@ -23,6 +24,7 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(allocations::routes());
     table.extend(observations::routes());
     table.extend(audit::routes());
+    table.extend(console::routes());
     table.extend(projects::routes());
     table.extend(keys::routes());
     table.extend(machine::routes());

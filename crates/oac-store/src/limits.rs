@@ -15,6 +15,14 @@ pub const EVENTS_KEPT: i64 = 10_000;
 pub const IDEMPOTENCY_MILLIS: i64 = 24 * 3600 * 1000;
 /// Rows removed by one call of a pruning function.
 pub const PRUNE_BATCH: u64 = 500;
+/// Console sessions of one Core key; a further sign-in ends the one that was not used for longest.
+pub const CONSOLE_SESSIONS: u64 = 100;
+/// A console session ends after so long without use (console.md section 1).
+pub const CONSOLE_IDLE_MILLIS: i64 = 12 * 3600 * 1000;
+/// A console session ends so long after its sign-in.
+pub const CONSOLE_LIFE_MILLIS: i64 = 7 * 24 * 3600 * 1000;
+/// The use of a console session is stored at most this often, so that a page that polls does not write.
+pub const CONSOLE_USE_MILLIS: i64 = 60 * 1000;
 /// Rows that one statement names.
 pub const ROWS_PER_STATEMENT: usize = 256;
 

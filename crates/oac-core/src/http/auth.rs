@@ -18,8 +18,10 @@ use super::ApiError;
 pub enum Credential {
     /// None: anyone may ask.
     Open,
-    /// A Core key, `oac_core_…`.
+    /// A Core key, `oac_core_…`, or a console session that came from one.
     CoreKey,
+    /// None, but the request is the console's own: sign-in and sign-out.
+    Console,
     /// A Project API key, `oac_key_…`; opens its own Project.
     ProjectKey,
     /// An enrollment token, checked by the handler inside its transaction, after the body.
@@ -38,6 +40,7 @@ impl Credential {
         match self {
             Self::Open => "open",
             Self::CoreKey => "core_key",
+            Self::Console => "console",
             Self::ProjectKey => "project_key",
             Self::EnrollmentToken => "enrollment_token",
             Self::EnrollmentTokenOrNode => "enrollment_token_or_node",
@@ -50,7 +53,7 @@ impl Credential {
 /// The header in which a node names itself.
 pub const NODE_ID_HEADER: &str = "x-oac-node-id";
 
-/// A valid Core key.
+/// A valid Core key, or a console session that came from it.
 #[derive(Debug, Clone, Copy)]
 pub struct CoreKeyAuth {
     pub core_key_id: CoreKeyId,

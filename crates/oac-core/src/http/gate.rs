@@ -12,12 +12,13 @@ use axum::{
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
-use oac_model::Secret;
+use oac_model::{CoreKeyId, Secret};
 use oac_store::{Read, StoreError};
 
 use super::{
     ApiError,
     auth::{self, CoreKeyAuth, Credential, MachineAuth, NODE_ID_HEADER, NodeAuth, ProjectAuth},
+    console,
     error::Chain,
     router::Body,
     serve::Peer,
@@ -68,8 +69,14 @@ pub(crate) async fn hide_details(request: Request, next: Next) -> Response {
     }
 }
 
-pub(crate) async fn no_route() -> ApiError {
-    ApiError::not_found()
+/// What no route answers is the console's, or nothing.
+pub(crate) async fn no_route(request: Request) -> Response {
+    let path = request.uri().path();
+    let page = match is_api(path) {
+        true => None,
+        false => crate::console::answer(request.method(), path, request.headers()),
+    };
+    page.unwrap_or_else(|| ApiError::not_found().into_response())
 }
 
 pub(crate) async fn no_method() -> ApiError {
@@ -145,14 +152,22 @@ async fn authenticate(rule: &Rule, request: &mut Request) -> Result<(), ApiError
         // The handlers of the last two check theirs where the design wants it: after the body, and at the link.
         Credential::Open | Credential::EnrollmentToken | Credential::Link => {}
         Credential::CoreKey => {
-            let secret = bearer.ok_or_else(ApiError::invalid_api_key)?;
-            let key = read.authenticate_core_key(&secret).await.map_err(unanswered)?;
-            let key = key.ok_or_else(ApiError::invalid_api_key)?;
+            let key = if request.headers().contains_key(header::AUTHORIZATION) {
+                let secret = bearer.ok_or_else(ApiError::invalid_api_key)?;
+                let key = read.authenticate_core_key(&secret).await.map_err(unanswered)?;
+                key.map(|key| key.id)
+            } else {
+                console_session(&rule.core, &read, request.headers()).await?
+            };
             request.extensions_mut().insert(CoreKeyAuth {
-                core_key_id: key.id,
+                core_key_id: key.ok_or_else(ApiError::invalid_api_key)?,
                 peer,
             });
         }
+        Credential::Console if !console::is_own(&rule.core.config, request.headers()) => {
+            return Err(ApiError::invalid_api_key());
+        }
+        Credential::Console => {}
         Credential::ProjectKey => {
             let secret = bearer.ok_or_else(ApiError::invalid_api_key)?;
             let key = read.authenticate_project_key(&secret).await.map_err(unanswered)?;
@@ -188,6 +203,31 @@ async fn authenticate(rule: &Rule, request: &mut Request) -> Result<(), ApiError
         }
     }
     Ok(())
+}
+
+/// The Core key that the request's console session came from, if it has one that lives. Its use is stored, within a minute.
+async fn console_session(
+    core: &Core,
+    read: &Read,
+    headers: &HeaderMap,
+) -> Result<Option<CoreKeyId>, ApiError> {
+    if !console::is_own(&core.config, headers) {
+        return Ok(None);
+    }
+    let Some(token) = console::cookie(headers) else {
+        return Ok(None);
+    };
+    let Some(used) = read.console_session(&token).await.map_err(unanswered)? else {
+        return Ok(None);
+    };
+    if used.to_be_renewed {
+        let tx = core.begin().await?;
+        tx.renew_console_session(used.session.id)
+            .await
+            .map_err(unanswered)?;
+        tx.commit().await.map_err(unanswered)?;
+    }
+    Ok(Some(used.session.core_key_id))
 }
 
 /// The node whose credential was sent; a node id in the header must be its own.

@@ -1,7 +1,6 @@
 //! The one table of routes: which credential each accepts, what its body may be, its handler and its OpenAPI operation.
 //!
-//! Routes of core.md section 4 that are not built yet are absent and answer 404: `providers/{provider}/discovery`
-//! and `/core/v1/console/session`.
+//! Routes of core.md section 4 that are not built yet are absent and answer 404: `providers/{provider}/discovery`.
 
 use std::sync::Arc;
 

@@ -23,12 +23,13 @@ async fn post(
         "core_key" => core.core_key.clone(),
         "project_key" => core.project_key.clone(),
         // Checked after the body's shape: none is needed to see that refused.
-        "enrollment_token" => Secret::new("x"),
+        "enrollment_token" | "console" => Secret::new("x"),
         other => panic!("a body test for {other} is missing"),
     };
     let mut request = core
         .request(method, &route.target(""))
         .bearer_auth(credential.expose())
+        .header(golden::CONSOLE_HEADER.0, golden::CONSOLE_HEADER.1)
         .body(bytes);
     if let Some(media) = media {
         request = request.header("content-type", media);
@@ -286,7 +287,18 @@ async fn a_route_without_a_body_refuses_one_and_every_route_refuses_an_unknown_q
             "{target}{}surplus=1",
             if target.contains('?') { '&' } else { '?' }
         );
-        let answer = core.call(method.clone(), &path, credential, body.as_ref()).await;
+        let ask = |path: &str, body: Option<&Value>| {
+            let (name, value) = golden::CONSOLE_HEADER;
+            let mut request = core.request(method.clone(), path).header(name, value);
+            if let Some(credential) = credential {
+                request = request.bearer_auth(credential.expose());
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            send(request)
+        };
+        let answer = ask(&path, body.as_ref()).await;
         if route.path.ends_with("/connect") {
             // Its one query name is part of the credential.
             assert_eq!(answer.status.as_u16(), 401);
@@ -299,7 +311,7 @@ async fn a_route_without_a_body_refuses_one_and_every_route_refuses_an_unknown_q
             .unwrap();
         if built.body == Body::None {
             let body = serde_json::json!({});
-            let answer = core.call(method, &target, credential, Some(&body)).await;
+            let answer = ask(&target, Some(&body)).await;
             refused(&answer, 400, None, &route.name());
         }
     }

@@ -116,7 +116,7 @@ async fn every_route_answers_401_to_everything_but_its_own_class_of_credential()
                 continue;
             }
             assert_eq!(answer.status.as_u16(), 401, "{said}");
-            let keyed = matches!(route.credential.as_str(), "core_key" | "project_key");
+            let keyed = matches!(route.credential.as_str(), "core_key" | "console" | "project_key");
             let code = if keyed {
                 "invalid_api_key"
             } else {

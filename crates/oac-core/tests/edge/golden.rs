@@ -43,6 +43,9 @@ impl GoldenRoute {
     }
 }
 
+/// What the console's own requests carry beside a credential.
+pub(crate) const CONSOLE_HEADER: (&str, &str) = ("x-oac-console", "1");
+
 /// An id that names nothing.
 pub(crate) const NOBODY: &str = "99999999-9999-4999-8999-999999999999";
 

@@ -178,10 +178,18 @@ fn request(
     if let Some(credential) = credential {
         request = request.bearer_auth(credential.expose());
     }
+    if route.credential == "console" && !is(Wrong::Credential) {
+        let (name, value) = golden::CONSOLE_HEADER;
+        request = request.header(name, value);
+    }
     match body {
         Body::Json { limit } => {
             let text = match golden::bodies().remove(&route.name()) {
                 _ if is(Wrong::Size) => "x".repeat(limit + 1),
+                // The one body that is itself a credential.
+                Some(_) if !is(Wrong::Shape) && route.credential == "console" => {
+                    json!({ "core_key": core.core_key.expose() }).to_string()
+                }
                 Some(golden) if !is(Wrong::Shape) => golden.body.to_string(),
                 _ => "{\"zzz\":1}".to_owned(),
             };

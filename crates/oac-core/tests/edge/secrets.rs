@@ -13,7 +13,7 @@ pub(crate) async fn audit(core: &TestCore) -> Vec<AuditRow> {
 }
 
 /// What is in the database's files, the write-ahead log included.
-fn database_bytes(core: &TestCore) -> Vec<u8> {
+pub(crate) fn database_bytes(core: &TestCore) -> Vec<u8> {
     let path = core.database_url().strip_prefix("sqlite://").unwrap().to_owned();
     let folder = std::path::Path::new(&path).parent().unwrap();
     let mut bytes = Vec::new();

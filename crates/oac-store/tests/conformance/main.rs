@@ -2,6 +2,7 @@
 //! tests of it. A claim that is missing from the list is dead code, which the lints refuse.
 
 mod allocations;
+mod console;
 mod faults;
 mod file_operations;
 mod generations;
@@ -59,6 +60,10 @@ suite! {
         a_discarded_compute_and_what_it_is_named_with_matter_until_its_kill_is_confirmed;
     keys:
         a_key_opens_until_it_is_revoked_or_its_project_is_deleted;
+    console:
+        a_console_session_opens_until_it_ends_or_its_key_is_revoked,
+        a_console_session_ends_after_12_hours_without_use_and_after_7_days,
+        of_many_console_sessions_of_a_key_the_least_used_end;
     tokens:
         a_token_enrolls_one_node_however_many_try,
         a_refused_enrollment_leaves_the_token_usable,
