@@ -74,6 +74,15 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 0, value_name = "N")]
         from: u64,
     },
+    /// Serve the console from its sources, beside a running Core
+    Console {
+        /// Build it instead, so that the next build of oac-core holds it
+        #[arg(long)]
+        build: bool,
+        /// The Core whose routes are passed on
+        #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
+        core: String,
+    },
     /// Build a release
     Dist {
         /// Where the release directory goes

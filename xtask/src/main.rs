@@ -8,6 +8,7 @@
 
 mod arguments;
 mod bench;
+mod console;
 mod demo;
 mod dist;
 mod fuzz;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
             replay,
         } => fuzz::run(minutes, seed, replay.as_deref()),
         Command::World { seed, seeds, from } => world::run(seed, seeds, from),
+        Command::Console { build, core } => console::run(build, &core),
         Command::Dist { out } => dist::run(out.as_deref()),
     });
     match result {

@@ -99,7 +99,8 @@ fn refuse(problems: &[String]) -> Result<()> {
     }
 }
 
-pub(crate) fn read_reports(metadata: &Metadata) -> Result<Report> {
+/// What nextest ran.
+pub(crate) fn read_report() -> Result<Report> {
     let path = report_path();
     let text = std::fs::read_to_string(&path).with_context(|| {
         format!(
@@ -107,7 +108,12 @@ pub(crate) fn read_reports(metadata: &Metadata) -> Result<Report> {
             path.display()
         )
     })?;
-    let mut report = Report::parse(&text)?;
+    Report::parse(&text)
+}
+
+/// What all runners ran.
+fn read_reports(metadata: &Metadata) -> Result<Report> {
+    let mut report = read_report()?;
     for path in xml_files(&other_reports(metadata)) {
         report.merge(Report::parse(&workspace::read(&path)?)?);
     }

@@ -13,7 +13,7 @@ use crate::host::{docker, lock, packages, postgres, runtime_image, tools};
 use crate::ledger::junit::{Outcome, Report};
 use crate::steps::Steps;
 use crate::workspace::{self, Metadata};
-use crate::{process, requirements, tidy};
+use crate::{console, process, requirements, tidy};
 
 mod nextest;
 
@@ -42,6 +42,9 @@ pub(crate) fn run(quick: bool) -> Result<()> {
         process::run(process::cargo().args(["fmt", "--all", "--", "--check", "--files-with-diff"]))
             .context("these files are not formatted: run `cargo fmt --all`")
     });
+    // First, so that the programs hold the console that the tests open.
+    let console = console::Tests::new(&metadata, quick);
+    console.unit(&mut steps, |report| sum.add(report));
     steps.run("tidy", || tidy::run(false));
     steps.run("clippy", || {
         process::run(process::cargo().args([
@@ -68,6 +71,7 @@ pub(crate) fn run(quick: bool) -> Result<()> {
     if let Some(nextest) = steps.run("test runner", || tools::ensure_tool(&tools::NEXTEST)) {
         run_tests(&mut steps, &mut sum, &metadata, &nextest, &services, quick);
     }
+    console.browser(&mut steps, &services, |report| sum.add(report));
     drop(services);
 
     if let Some((passed, failed)) = steps.run("documentation tests", documentation) {
@@ -170,6 +174,7 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
             packages::OWN_ENGINE,
             packages::POSTGRES,
             packages::IMAGE,
+            packages::BROWSER,
         ])
     });
     let mut services = Services {
@@ -205,7 +210,7 @@ fn run_tests(
     let Some(listed) = listed else { return };
     steps.run("tests", || runner.run(services));
     let ran = steps.run("test report", || {
-        let found = requirements::read_reports(metadata)?;
+        let found = requirements::read_report()?;
         let missing = listed.selected.saturating_sub(found.tests.len());
         sum.add(&found);
         if missing > 0 {

@@ -96,7 +96,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
             let kind = entry.file_type()?;
             let name = entry.file_name();
             if kind.is_dir() {
-                if !["target", "node_modules", ".git"]
+                if !["target", "node_modules", ".git", "dist", "embedded"]
                     .iter()
                     .any(|skipped| name == *skipped)
                 {

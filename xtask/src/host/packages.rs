@@ -72,6 +72,13 @@ pub(crate) const IMAGE: &[Need] = &[
     },
 ];
 
+pub(crate) const BROWSER: &[Need] = &[Need {
+    package: "chromium",
+    why: "the console is tested in a browser",
+    present: || found("chromium"),
+    afterwards: false,
+}];
+
 fn found(program: &str) -> bool {
     process::which(program).is_some()
 }

@@ -1,0 +1,23 @@
+// What became of one request.
+
+/** Core's word against a request: its text and code, and the member at fault. */
+export interface Refusal {
+  kind: "refused";
+  status: number;
+  code: string | null;
+  param: string | null;
+  message: string;
+  details: Record<string, unknown>;
+  /** Milliseconds that Core asks to wait. */
+  retryAfter: number | undefined;
+}
+
+export type Answer<T> =
+  | { kind: "ok"; value: T }
+  /** The value read before still stands (304). */
+  | { kind: "unchanged" }
+  | Refusal
+  /** No whole answer came: nobody knows whether the request had an effect. */
+  | { kind: "lost" };
+
+export type Failure = Exclude<Answer<never>, { kind: "ok" | "unchanged" }>;

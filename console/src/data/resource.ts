@@ -1,0 +1,195 @@
+// One thing that is read from Core again and again (console.md section 2).
+//
+// Guarantees: one request at a time; an answer whose request began before a later write, or before a newer answer, is
+// dropped; a failed read doubles the interval up to 30 s and honours Retry-After; a hidden tab reads nothing and reads at
+// once when it becomes visible. What was read stays, and says when it is stale. Whoever shows it subscribes; whoever
+// needs it fresh watches it.
+
+import type { Answer, Failure } from "./answer.ts";
+
+/** Data that came no younger than this, while it is polled in a visible tab, is stale. */
+export const STALE_AFTER = 30_000;
+/** The longest pause between two reads of what is polled. */
+export const LONGEST_PAUSE = 30_000;
+
+export interface Snapshot<T> {
+  value: T | undefined;
+  /** The clock's time when the request of `value` began; undefined before the first answer. */
+  at: number | undefined;
+  stale: boolean;
+  /** Why the last read brought nothing; undefined after one that did. */
+  failure: Failure | undefined;
+}
+
+/** The tab, as far as reading goes. */
+export interface Tab {
+  visible(): boolean;
+  /** Calls back when the tab becomes visible or gets the focus, and when it is hidden. */
+  onChange(callback: () => void): () => void;
+}
+
+export interface Surroundings {
+  tab: Tab;
+  /** Core's time. */
+  now(): number;
+  /** Milliseconds on a clock that is never set. */
+  monotonic(): number;
+}
+
+/** Milliseconds until the next read, by what was read last; null for none by itself. */
+export type Interval<T> = (value: T | undefined) => number | null;
+
+export class Resource<T> {
+  private snapshot: Snapshot<T> = { value: undefined, at: undefined, stale: false, failure: undefined };
+  private readonly listeners = new Set<() => void>();
+  private readonly watchers = new Set<Interval<T>>();
+  /** The read that counts; one that a write came after is under way without being this. */
+  private flight: { ended: Promise<void> } | undefined;
+  private failures = 0;
+  private asked: number | undefined;
+  private broughtAt: number;
+  private readTimer: ReturnType<typeof setTimeout> | undefined;
+  private staleTimer: ReturnType<typeof setTimeout> | undefined;
+  private leaveTab: (() => void) | undefined;
+
+  constructor(
+    private readonly request: (value: T | undefined) => Promise<Answer<T>>,
+    private readonly around: Surroundings,
+  ) {
+    this.broughtAt = around.monotonic();
+  }
+
+  get = (): Snapshot<T> => this.snapshot;
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  /** Reads now and keeps reading until the returned function is called. */
+  watch(interval: Interval<T>): () => void {
+    this.watchers.add(interval);
+    if (this.watchers.size === 1) {
+      this.broughtAt = this.around.monotonic();
+      this.leaveTab = this.around.tab.onChange(() => this.tabChanged());
+    }
+    if (this.around.tab.visible()) {
+      void this.refresh();
+    }
+    return () => {
+      this.watchers.delete(interval);
+      if (this.watchers.size === 0) {
+        this.leaveTab?.();
+        this.stopTimers();
+      } else {
+        this.plan();
+      }
+    };
+  }
+
+  /** Resolves once an answer came, or failed to come, to the read under way or to one that begins now. */
+  refresh(): Promise<void> {
+    return this.flight?.ended ?? this.begin(Promise.resolve());
+  }
+
+  /** Something was written that this shows: what is under way is older than that, and another read follows it. */
+  written(): Promise<void> {
+    return this.begin(this.flight?.ended ?? Promise.resolve());
+  }
+
+  private begin(before: Promise<void>): Promise<void> {
+    clearTimeout(this.readTimer);
+    const flight = { ended: before };
+    flight.ended = before.then(() => this.read(flight));
+    this.flight = flight;
+    return flight.ended;
+  }
+
+  private async read(flight: { ended: Promise<void> }): Promise<void> {
+    const replaced = () => this.flight !== flight;
+    if (replaced()) {
+      return;
+    }
+    const at = this.around.now();
+    const answer = await this.request(this.snapshot.value);
+    if (replaced()) {
+      return;
+    }
+    this.flight = undefined;
+    if (answer.kind === "ok" || answer.kind === "unchanged") {
+      const value = answer.kind === "ok" ? answer.value : this.snapshot.value;
+      this.failures = 0;
+      this.asked = undefined;
+      this.broughtAt = this.around.monotonic();
+      this.set({ value, at, stale: false, failure: undefined });
+    } else {
+      this.failures += 1;
+      this.asked = answer.kind === "refused" ? answer.retryAfter : undefined;
+      this.set({ ...this.snapshot, stale: true, failure: answer });
+    }
+    this.plan();
+  }
+
+  private set(snapshot: Snapshot<T>): void {
+    this.snapshot = snapshot;
+    for (const listener of this.listeners) {
+      listener();
+    }
+  }
+
+  private stopTimers(): void {
+    clearTimeout(this.readTimer);
+    clearTimeout(this.staleTimer);
+  }
+
+  /** The pause that the most demanding watcher wants; after a failure there is always a next read. */
+  private pause(): number | null {
+    const wanted = [...this.watchers]
+      .map((interval) => interval(this.snapshot.value))
+      .filter((pause) => pause !== null);
+    const base = wanted.length > 0 ? Math.min(...wanted) : null;
+    if (this.failures === 0) {
+      return base;
+    }
+    // Nobody is signed in: a sign-in reads again.
+    if (this.snapshot.failure?.kind === "refused" && this.snapshot.failure.status === 401) {
+      return null;
+    }
+    const doubled = Math.min((base ?? 5000) * 2 ** Math.min(this.failures, 10), LONGEST_PAUSE);
+    return Math.max(doubled, this.asked ?? 0);
+  }
+
+  private plan(): void {
+    this.stopTimers();
+    if (this.watchers.size === 0 || !this.around.tab.visible()) {
+      return;
+    }
+    const pause = this.pause();
+    if (pause === null) {
+      return;
+    }
+    if (this.flight === undefined) {
+      this.readTimer = setTimeout(() => void this.refresh(), pause);
+    }
+    const left = this.broughtAt + STALE_AFTER - this.around.monotonic();
+    this.staleTimer = setTimeout(
+      () => {
+        if (this.snapshot.at !== undefined && !this.snapshot.stale) {
+          this.set({ ...this.snapshot, stale: true });
+        }
+      },
+      Math.max(left, 0),
+    );
+  }
+
+  private tabChanged(): void {
+    if (!this.around.tab.visible()) {
+      this.stopTimers();
+      return;
+    }
+    // While it was hidden nothing was asked for, so nothing is late.
+    this.broughtAt = Math.max(this.broughtAt, this.around.monotonic() - STALE_AFTER / 2);
+    void this.refresh();
+    this.plan();
+  }
+}

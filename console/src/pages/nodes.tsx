@@ -1,0 +1,145 @@
+import { memo, useState } from "react";
+import type { Deployment, Node } from "../api/types.ts";
+import { HeadingOf, Link } from "../page/router.tsx";
+import { deployment, everyTen, nodes, useResource, useSnapshot } from "../page/store.ts";
+import { t } from "../text/text.ts";
+import { Button } from "../ui/button.tsx";
+import { Field } from "../ui/field.tsx";
+import { Menu } from "../ui/menu.tsx";
+import { StaleBanner } from "../ui/notice.tsx";
+import { Ago } from "../ui/time.tsx";
+import { type NodeAction, NodeDialog, operations } from "./node-dialogs.tsx";
+import { NodeConfiguration, NodeStatus } from "./node-parts.tsx";
+
+/** From so many nodes on there is a filter. */
+const FILTER_ABOVE = 20;
+
+/** By name, then id; those whose name, id or a label holds `text`. */
+export function shown(all: Node[], text: string): Node[] {
+  const wanted = text.trim().toLowerCase();
+  const holds = (node: Node) =>
+    [node.name, node.id, ...Object.entries(node.labels).map(([key, value]) => `${key}=${value}`)].some(
+      (part) => part.toLowerCase().includes(wanted),
+    );
+  return all.filter(holds).sort((a, b) => a.name.localeCompare(b.name) || (a.id < b.id ? -1 : 1));
+}
+
+export function NodeList() {
+  const read = useSnapshot(deployment);
+  const list = useResource(nodes, everyTen);
+  const [filter, setFilter] = useState("");
+  const [open, setOpen] = useState<{ node: Node; action: NodeAction } | undefined>();
+  const found = read.value;
+  if (found === undefined) {
+    return null;
+  }
+  if (found.mode === "direct") {
+    return (
+      <>
+        <HeadingOf title={t("nodes.title")} />
+        <p className="empty">{t("nodes.direct")}</p>
+      </>
+    );
+  }
+  const all = list.value?.data;
+  const rows = all === undefined ? [] : shown(all, filter);
+  // A node that was removed stays in its own dialog.
+  const chosen = open && (all?.find((node) => node.id === open.node.id) ?? open.node);
+  return (
+    <>
+      <HeadingOf title={t("nodes.title")} />
+      <StaleBanner of={[read, list]} again={() => void nodes.refresh()} />
+      {all === undefined && !list.stale && <div className="card placeholder tall" aria-hidden="true" />}
+      {all?.length === 0 && (
+        <div className="empty">
+          <p>{t("nodes.none")}</p>
+          <p>{t("nodes.none.text")}</p>
+        </div>
+      )}
+      {all !== undefined && all.length > FILTER_ABOVE && (
+        <div className="filter">
+          <Field label={t("nodes.filter")} value={filter} onChange={setFilter} type="search" />
+          <p role="status">{t("nodes.filtered", { count: rows.length })}</p>
+        </div>
+      )}
+      {all !== undefined && all.length > 0 && rows.length === 0 && (
+        <p className="empty">{t("nodes.noneFound")}</p>
+      )}
+      {rows.length > 0 && (
+        <section className={list.stale ? "card table-card stale" : "card table-card"}>
+          <table>
+            <caption className="unseen">{t("nodes.caption")}</caption>
+            <thead>
+              <tr>
+                <th scope="col">{t("nodes.node")}</th>
+                <th scope="col">{t("nodes.status")}</th>
+                <th scope="col">{t("nodes.configuration")}</th>
+                <th scope="col">{t("nodes.active")}</th>
+                {found.provider === "microsandbox" && <th scope="col">{t("nodes.suspended")}</th>}
+                <th scope="col">{t("nodes.lastSeen")}</th>
+                <th scope="col">{t("nodes.added")}</th>
+                <th scope="col">{t("nodes.actions")}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((node) => (
+                <Row key={node.id} node={node} found={found} stale={list.stale} setOpen={setOpen} />
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+      {open && chosen && (
+        <NodeDialog node={chosen} action={open.action} found={found} onClose={() => setOpen(undefined)} />
+      )}
+    </>
+  );
+}
+
+interface RowProps {
+  node: Node;
+  found: Deployment;
+  stale: boolean;
+  setOpen: (open: { node: Node; action: NodeAction }) => void;
+}
+
+const Row = memo(function Row({ node, found, stale, setOpen }: RowProps) {
+  const open = (action: NodeAction) => setOpen({ node, action });
+  return (
+    <tr>
+      <th scope="row">
+        <Link to={`/nodes/${node.id}`}>{node.name}</Link>
+        <code title={node.id}>{node.id.slice(0, 8)}</code>
+      </th>
+      <td data-label={t("nodes.status")}>
+        <NodeStatus node={node} publicUrl={found.core_url} stale={stale} />
+      </td>
+      <td data-label={t("nodes.configuration")}>
+        <NodeConfiguration node={node} />
+      </td>
+      <td data-label={t("nodes.active")} className="number">
+        {t("nodes.of", { active: node.active, limit: node.max_active })}
+      </td>
+      {found.provider === "microsandbox" && (
+        <td data-label={t("nodes.suspended")} className="number">
+          {node.snapshots}
+        </td>
+      )}
+      <td data-label={t("nodes.lastSeen")}>
+        <Ago time={node.last_seen_at} />
+      </td>
+      <td data-label={t("nodes.added")}>
+        <Ago time={node.created_at} />
+      </td>
+      <td className="row-actions">
+        <Button className="small" onClick={() => open("edit")}>
+          {t("edit.title")}
+        </Button>
+        <Button className="small" onClick={() => open("remove")}>
+          {t("remove")}
+        </Button>
+        <Menu label={t("nodes.actionsFor", { name: node.name })} actions={operations(node, open)} />
+      </td>
+    </tr>
+  );
+});

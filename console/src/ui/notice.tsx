@@ -1,0 +1,58 @@
+import type { ReactNode } from "react";
+import type { Snapshot } from "../data/resource.ts";
+import { moment } from "../format/format.ts";
+import { t } from "../text/text.ts";
+import { Button } from "./button.tsx";
+import { Icon } from "./icon.tsx";
+
+interface Props {
+  look: "info" | "warn" | "bad" | "good";
+  children: ReactNode;
+  action?: ReactNode;
+  /** Said at once, as an error is. */
+  alert?: boolean;
+}
+
+export function Notice({ look, children, action, alert }: Props) {
+  const icon = { info: "question", warn: "warn", bad: "bad", good: "ok" } as const;
+  return (
+    <div className={`notice ${look}`} role={alert ? "alert" : "status"}>
+      <Icon name={icon[look]} />
+      <div>{children}</div>
+      {action}
+    </div>
+  );
+}
+
+interface StaleProps {
+  /** What the page shows. */
+  of: Snapshot<unknown>[];
+  again: () => void;
+}
+
+/** Over what is shown and may not be so any more, or in place of what never came. */
+export function StaleBanner({ of, again }: StaleProps) {
+  const stale = of.filter((snapshot) => snapshot.stale && snapshot.failure?.kind !== "refused");
+  const refused = of.map((snapshot) => snapshot.failure).find((failure) => failure?.kind === "refused");
+  const action = (
+    <Button className="small" onClick={again}>
+      {t("stale.again")}
+    </Button>
+  );
+  if (refused?.kind === "refused" && refused.status !== 401 && refused.status !== 404) {
+    return (
+      <Notice look="bad" action={action}>
+        {t("refused", { message: refused.message, code: refused.code ?? refused.status })}
+      </Notice>
+    );
+  }
+  if (stale.length === 0) {
+    return null;
+  }
+  const oldest = Math.min(...stale.map((snapshot) => snapshot.at ?? Number.POSITIVE_INFINITY));
+  return (
+    <Notice look="bad" action={action}>
+      {Number.isFinite(oldest) ? t("stale", { time: moment(oldest) }) : t("unread")}
+    </Notice>
+  );
+}

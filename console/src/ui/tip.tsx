@@ -1,0 +1,53 @@
+// A help tip: opens on focus and hover, stays while hovered, closes on Escape.
+
+import { useId, useLayoutEffect, useRef, useState } from "react";
+import { t } from "../text/text.ts";
+import { Icon } from "./icon.tsx";
+
+/** Pixels between a tip and the window's edge. */
+const EDGE = 8;
+
+export function Tip({ text }: { text: string }) {
+  const [open, setOpen] = useState(false);
+  const id = useId();
+  const shown = useRef<HTMLSpanElement>(null);
+  useLayoutEffect(() => {
+    const element = shown.current;
+    if (open && element) {
+      // Below the middle of its button, but within the window.
+      element.style.marginLeft = "0";
+      const { left, width } = element.getBoundingClientRect();
+      const wanted = Math.min(left - width / 2, document.documentElement.clientWidth - width - EDGE);
+      element.style.marginLeft = `${Math.max(wanted, EDGE) - left}px`;
+    }
+  }, [open]);
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: the button within has the keyboard's way
+    <span
+      className="tip"
+      onMouseEnter={() => setOpen(true)}
+      onMouseLeave={() => setOpen(false)}
+      onKeyDown={(event) => {
+        if (event.key === "Escape" && open) {
+          event.stopPropagation();
+          setOpen(false);
+        }
+      }}
+    >
+      <button
+        type="button"
+        className="tip-button"
+        aria-label={t("help")}
+        aria-describedby={id}
+        onFocus={() => setOpen(true)}
+        onBlur={() => setOpen(false)}
+        onClick={() => setOpen(true)}
+      >
+        <Icon name="question" />
+      </button>
+      <span ref={shown} role="tooltip" id={id} className={open ? "tip-text open" : "tip-text"}>
+        {text}
+      </span>
+    </span>
+  );
+}
