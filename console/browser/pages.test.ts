@@ -2,13 +2,14 @@
 
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Core } from "./core.ts";
+import { Core, until } from "./core.ts";
 import { SimulatedNode } from "./node.ts";
 import { isClean, launch, open, signIn } from "./page.ts";
 
 let browser: Browser;
 let core: Core;
 let page: Page;
+let bad: SimulatedNode;
 /** Requests to other origins, and what the policy refused. */
 const elsewhere: string[] = [];
 
@@ -50,7 +51,6 @@ test("a wrong key is refused beside its field, a right one opens Overview", asyn
   await isClean(page, "overview-empty");
 });
 
-// inv: INV-W1
 test("neither storage, address nor what scripts can read holds the key or the session", async () => {
   const held = await page.evaluate(() =>
     JSON.stringify([
@@ -93,11 +93,11 @@ test("Installation details shows the installation's id whole, and the public add
   await isClean(page, "service");
 });
 
-// req: G-169, G-170, G-171, G-251, G-253, G-266
+// req: G-170, G-171, G-251, G-253, G-266
 test("Nodes shows each node's one status, its configuration and the reason in a tip", async () => {
   await core.deploy();
   const good = await (await SimulatedNode.enroll(core, "good")).connect();
-  const bad = await (await SimulatedNode.enroll(core, "bad")).connect();
+  bad = await (await SimulatedNode.enroll(core, "bad")).connect();
   bad.beat({ provider_ready: false, diagnostic: "capacity_insufficient" });
   await SimulatedNode.enroll(core, "away");
   await core.ask("PUT", `/core/v1/sandbox/nodes/${good.id}/labels`, { labels: { zone: "west" } });
@@ -114,6 +114,7 @@ test("Nodes shows each node's one status, its configuration and the reason in a 
   await row("bad").getByRole("tooltip").first().waitFor({ state: "hidden" });
   await tips.last().focus();
   await row("bad").getByText("Host too small").waitFor();
+  expect(await page.getByText(/suspended|retained|snapshots/i).count()).toBe(0);
   await isClean(page, "nodes");
   await page.getByRole("link", { name: "Overview" }).click();
   await page.getByRole("link", { name: "bad" }).waitFor();
@@ -121,8 +122,32 @@ test("Nodes shows each node's one status, its configuration and the reason in a 
   await isClean(page, "overview");
 });
 
-// req: G-049, G-050, G-175
-// inv: INV-W14, INV-W19, INV-W21
+// req: G-262, G-264, G-266, G-269, G-272
+test("every code that a node may report has its tip", async () => {
+  for (const [code, text] of [
+    ["provider_unavailable", "Sandbox provider unavailable"],
+    ["host_unsupported", "Host unsupported"],
+    ["runtime_image_unavailable", "Runtime image missing"],
+    ["artifacts_unavailable", "Provider files missing"],
+    ["capacity_insufficient", "Host too small"],
+  ] as const) {
+    bad.beat({ diagnostic: code });
+    await until(async () => {
+      const all = await core.ask<{ data: { name: string; rollout: { diagnostic?: string } }[] }>(
+        "GET",
+        "/core/v1/sandbox/nodes",
+      );
+      return all.data.find((node) => node.name === "bad")?.rollout.diagnostic === code ? true : undefined;
+    }, code);
+    await page.goto("/nodes");
+    await row("bad").getByRole("button", { name: "Help" }).last().focus();
+    await row("bad").getByRole("tooltip").getByText(text, { exact: true }).waitFor();
+    expect(await row("bad").getByRole("tooltip").allInnerTexts()).toEqual([text]);
+  }
+});
+
+// req: G-049, G-050
+// inv: INV-W14
 test("Edit node fills in the recommendation and keeps what was typed until Core has it", async () => {
   await page.goto("/nodes");
   const edit = row("good").getByRole("button", { name: "Edit node" });

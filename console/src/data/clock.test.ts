@@ -1,7 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { ServerClock } from "./clock.ts";
 
-// inv: INV-W22
 test("Core's time does not depend on the browser's clock", () => {
   vi.useFakeTimers({ now: Date.parse("2031-01-01T00:00:00Z") });
   let passed = 1000;

@@ -139,7 +139,6 @@ test("a hidden tab asks for nothing, and at once when it is seen again", async (
   expect(stage.requests.length).toBe(1);
 });
 
-// inv: INV-W16
 test("what is not polled now is read once and again when its value says so", async () => {
   stage.resource.watch((value) => (value === 2 ? 5000 : null));
   await vi.advanceTimersByTimeAsync(0);

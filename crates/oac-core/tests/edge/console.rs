@@ -240,7 +240,7 @@ async fn pg_a_session_is_kept_by_the_database_and_audited_under_its_key() {
     assert_eq!(last.actor, format!("core_key:{}", core.core_key_id));
 }
 
-// inv: INV-C14, INV-W1
+// inv: INV-C14
 #[tokio::test]
 async fn the_database_holds_no_console_token() {
     let core = TestCore::start().await;
