@@ -320,7 +320,8 @@ impl Planner<'_> {
             0
         };
         let restore = if wanted && held.deferred.is_none() {
-            let due = (self.now + wait - self.s.phase_for).max(self.watch.restore_at);
+            let lasted = self.watch.lasted(self.s.phase_for, self.now);
+            let due = (self.now + wait - lasted).max(self.watch.restore_at);
             at(due, self.now, Action::Restore)
         } else {
             REST

@@ -34,6 +34,8 @@ pub struct Watch {
     /// Looks by `info`, losses, and the end of a cleanup.
     pub base: allocation::Watch,
     phase: Option<ComputePhase>,
+    /// Since when this owner knows of the present phase.
+    since: Millis,
     /// Time in the present phase during which the node was online.
     online: Millis,
     online_at: Option<Millis>,
@@ -65,6 +67,7 @@ impl Watch {
         self.count_suspends(held, now);
         if self.phase != phase {
             self.phase = phase;
+            self.since = now;
             self.online = 0;
             self.online_at = None;
             self.seen = None;
@@ -124,6 +127,12 @@ impl Watch {
     /// When that will be, while the node stays online.
     pub(super) fn waited_long_at(&self, now: Millis) -> Millis {
         now + limits::WAKE_FAILED - self.online
+    }
+
+    /// How long the phase has lasted at least. The database's clock knows of the time before a takeover, and may be set back;
+    /// what this owner saw pass has passed.
+    pub(super) fn lasted(&self, stored: Millis, now: Millis) -> Millis {
+        stored.max(now - self.since)
     }
 
     pub(super) fn look_at(&self, node: NodeId, now: Millis) -> Millis {

@@ -156,6 +156,23 @@ fn a_suspended_sandbox_is_restored_on_demand_at_once_then_with_backoff_then_for_
 }
 
 #[test]
+fn a_database_clock_that_is_set_back_delays_no_restore_beyond_its_backoff() {
+    let mut core = Core::of(held(P::Suspended));
+    core.demand = Demand::Waits;
+    core.phase_for = -3_600_000;
+    assert_eq!(core.acts(), Some(Action::Restore));
+    core.held.restore_failures = 1;
+    core.now += 4_999;
+    assert_eq!(core.acts(), None);
+    core.now += 1;
+    assert_eq!(
+        core.acts(),
+        Some(Action::Restore),
+        "this owner saw the backoff pass"
+    );
+}
+
+#[test]
 fn a_restore_that_finds_no_node_waits_before_it_looks_for_one_again() {
     let mut core = Core::of(held(P::Suspended));
     core.demand = Demand::Waits;
