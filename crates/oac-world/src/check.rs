@@ -8,7 +8,9 @@ use oac_lifecycle::{
     placement::{Answer, Request, place},
     reset,
 };
-use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, RequestId};
+use oac_model::{
+    AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, RequestId, SessionId,
+};
 use oac_peer::{core, node};
 use oac_provider::Phase;
 use oac_wire::shapes::Operation;
@@ -36,7 +38,7 @@ pub(crate) struct History {
     /// Answers in a row that said "compute lost", as one owner got them.
     lost: BTreeMap<(OwnerEpoch, AllocationId), Vec<(ConnectionId, Millis)>>,
     /// The latest answer about an allocation, as it was given to one owner.
-    said: BTreeMap<(OwnerEpoch, AllocationId), Sighting>,
+    pub(crate) said: BTreeMap<(OwnerEpoch, AllocationId), Sighting>,
     /// Whether the node was connected when its allocation was given up, as whoever decided saw it.
     given_up_online: BTreeMap<AllocationId, bool>,
     /// Until when each process that owns may send, on a clock that only moves forward.
@@ -49,6 +51,11 @@ pub(crate) struct History {
     pub(crate) removed: BTreeSet<NodeId>,
     /// Kills that a node confirmed.
     killed: BTreeSet<AllocationId>,
+    /// Turns that a runtime started, ever, and the bytes that each wrote.
+    pub(crate) turns: BTreeSet<(SessionId, u64)>,
+    pub(crate) wrote: BTreeMap<(SessionId, u64), u64>,
+    /// Allocations whose latest restore was answered `running` by the resume itself.
+    pub(crate) verified: BTreeSet<AllocationId>,
 }
 
 impl Default for History {
@@ -66,6 +73,9 @@ impl Default for History {
             drains: BTreeMap::new(),
             removed: BTreeSet::new(),
             killed: BTreeSet::new(),
+            turns: BTreeSet::new(),
+            wrote: BTreeMap::new(),
+            verified: BTreeSet::new(),
         }
     }
 }
@@ -134,6 +144,9 @@ impl World {
         self.check_rows();
         self.check_sandboxes();
         self.check_work();
+        if self.db.suspends {
+            self.check_vms();
+        }
     }
 
     fn check_rows(&mut self) {
@@ -279,7 +292,7 @@ impl World {
     }
 
     /// An operation of unknown outcome is settled by its node's answer alone (INV-P32).
-    fn check_settled(&mut self, before: &AllocationRow, after: &AllocationRow, detail: &Detail) {
+    pub(crate) fn check_settled(&mut self, before: &AllocationRow, after: &AllocationRow, detail: &Detail) {
         for op in &after.operations {
             let was = before
                 .operations
@@ -296,11 +309,11 @@ impl World {
     }
 
     /// What the owner of now was told about an allocation.
-    fn of_owner(&self, id: AllocationId) -> Option<(OwnerEpoch, AllocationId)> {
+    pub(crate) fn of_owner(&self, id: AllocationId) -> Option<(OwnerEpoch, AllocationId)> {
         self.db.owner.map(|owner| (owner.epoch, id))
     }
 
-    fn check_loss(&mut self, row: &AllocationRow) {
+    pub(crate) fn check_loss(&mut self, row: &AllocationRow) {
         let heard = self.of_owner(row.id).and_then(|of| self.history.lost.get(&of));
         let answers = heard.cloned().unwrap_or_default();
         let last = answers.last().copied();
@@ -328,7 +341,7 @@ impl World {
         hosts.find_map(|(n, host)| Some((n, host.engine.containers.get(&id)?.status)))
     }
 
-    fn check_release(&mut self, row: &AllocationRow, event: Event) {
+    pub(crate) fn check_release(&mut self, row: &AllocationRow, event: Event) {
         if !row.ever_sent {
             return;
         }
@@ -421,6 +434,12 @@ impl World {
     fn restless_allocations(&self) -> Option<String> {
         for row in self.db.unreleased() {
             let number = ids::number(row.id.as_uuid());
+            if row.held.is_some() {
+                match self.restless_held(row) {
+                    Some(restless) => return Some(restless),
+                    None => continue,
+                }
+            }
             let session = &self.db.sessions[&row.session];
             let runs = matches!(row.lifecycle(), State::Running { .. })
                 && row.initialized
@@ -463,7 +482,9 @@ impl World {
                 };
                 let found = host.engine.found(*id);
                 let phase = host.receipts.get(id).map(|receipt| receipt.phase());
-                let clean = found.is_empty() && matches!(phase, None | Some(Phase::Tombstone));
+                // At a node that it left, a receipt stays: nothing is made under it unasked.
+                let left = self.db.suspends && row.node != host.id;
+                let clean = found.is_empty() && (left || matches!(phase, None | Some(Phase::Tombstone)));
                 if row.is_released() && !clean {
                     let number = ids::number(id.as_uuid());
                     return Some(format!(
@@ -471,6 +492,19 @@ impl World {
                         host.number
                     ));
                 }
+            }
+            for (id, generation) in host.machine_state.vms.keys() {
+                let row = self.db.allocations.get(id);
+                if row.is_none_or(|row| row.is_released()) {
+                    let number = ids::number(id.as_uuid());
+                    return Some(format!(
+                        "host {}: allocation {number} left compute {generation}",
+                        host.number
+                    ));
+                }
+            }
+            if !host.machine_state.helpers.is_empty() {
+                return Some(format!("host {}: helpers are at work", host.number));
             }
             if !host.engine.calls.is_empty() {
                 return Some(format!("host {}: engine calls are under way", host.number));

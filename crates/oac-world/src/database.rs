@@ -16,9 +16,9 @@ use oac_model::{
     AllocationId, AllocationState, ComputePhase, ConnectionId, Digest, Generation, NodeId, OwnerEpoch,
     Reference, SessionId, Time,
 };
-use oac_wire::shapes::Operation;
+use oac_wire::shapes::{Compute, Operation, Retained};
 
-use crate::{agenda::Millis, ids};
+use crate::{agenda::Millis, ids, suspension::rows::HeldRow};
 
 pub(crate) const PUBLIC_URL: &str = "https://core.example";
 
@@ -46,6 +46,7 @@ pub(crate) struct NodeRow {
     pub(crate) enrolled: Generation,
     pub(crate) pin: Option<Generation>,
     pub(crate) max_active: u32,
+    pub(crate) max_retained: u32,
     /// The highest limit it ever had; no column, for the checks.
     pub(crate) highest: u32,
     pub(crate) cordoned: bool,
@@ -65,6 +66,8 @@ pub(crate) struct DrainRow {
     pub(crate) passed: bool,
     pub(crate) then: Then,
     pub(crate) release: bool,
+    /// Idle sandboxes are suspended early.
+    pub(crate) suspends: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -75,6 +78,16 @@ pub(crate) struct SessionRow {
     /// A Turn waits.
     pub(crate) waiting: bool,
     pub(crate) latest: Option<AllocationId>,
+    // In a world whose sandboxes can be suspended, where Turns really run.
+    /// Turns that were asked for, and those that are terminal; they run in order.
+    pub(crate) asked: u64,
+    pub(crate) ended: u64,
+    pub(crate) running: Option<u64>,
+    /// Bytes stored of the running one.
+    pub(crate) output: u64,
+    /// When the newest was asked for, and the last activity; on the database's clock.
+    pub(crate) newest_at: Millis,
+    pub(crate) active_at: Millis,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +118,10 @@ pub(crate) struct AllocationRow {
     pub(crate) operations: Vec<OperationRow>,
     /// Whether a create of it ever left; no column, for the checks.
     pub(crate) ever_sent: bool,
+    /// Once its sandbox runs, in a world where it can be suspended.
+    pub(crate) held: Option<Box<HeldRow>>,
+    /// The phase that a cleanup found.
+    pub(crate) last_phase: ComputePhase,
 }
 
 impl NodeRow {
@@ -115,6 +132,7 @@ impl NodeRow {
             enrolled: generation,
             pin: None,
             max_active,
+            max_retained: max_active,
             highest: max_active,
             cordoned: false,
             drain: None,
@@ -136,6 +154,9 @@ impl AllocationRow {
     }
 
     pub(crate) fn lifecycle(&self) -> State {
+        if let Some(row) = &self.held {
+            return row.held.state;
+        }
         let latest = |kind| self.operations.iter().rev().find(|op| op.kind == kind);
         let record = Record {
             state: self.state,
@@ -163,6 +184,9 @@ pub(crate) struct Detail {
     pub(crate) on: Option<ConnectionId>,
     /// Who answered; for the checks.
     pub(crate) answered_by: Option<NodeId>,
+    /// A compute as its node named or showed it.
+    pub(crate) shape: Option<Box<Compute>>,
+    pub(crate) retained: Option<Box<Retained>>,
 }
 
 pub(crate) enum NotApplied {
@@ -176,6 +200,8 @@ pub(crate) struct Database {
     pub(crate) owner: Option<Owner>,
     pub(crate) last_epoch: i64,
     pub(crate) target: Generation,
+    /// Sandboxes can be suspended.
+    pub(crate) suspends: bool,
     /// A backend is selected: not any more once a reset is completed.
     pub(crate) selected: bool,
     pub(crate) reset: reset::State,
@@ -225,6 +251,13 @@ impl Database {
         self.digests.push(crate::host::digest(next));
     }
 
+    /// Active and retained slots that are taken on a node.
+    pub(crate) fn counts(&self, node: NodeId) -> (u32, u32) {
+        let here = || self.unreleased().filter(|row| row.node == node);
+        let active = here().filter(|row| row.holds_active()).count();
+        (active as u32, here().count() as u32)
+    }
+
     /// A node as placement sees it.
     pub(crate) fn view(&self, node: &NodeRow, now: Millis) -> placement::Node {
         let pin = match node.managing {
@@ -237,7 +270,7 @@ impl Database {
             (node.connection == Some((status.connection, status.epoch))).then_some(status.state)
         };
         use oac_wire::frames::GenerationState as Reported;
-        let count = self.unreleased().filter(|row| row.node == node.id).count() as u32;
+        let (active, retained) = self.counts(node.id);
         placement::Node {
             id: node.id,
             created_at: Time::from_millis(ids::number(node.id.as_uuid()) as i64)
@@ -249,17 +282,17 @@ impl Database {
             cordoned: node.cordoned,
             draining: node.drain.is_some(),
             labels: BTreeMap::new(),
-            active: count,
-            retained: count,
+            active,
+            retained,
             max_active: node.max_active,
-            max_retained: node.max_active,
+            max_retained: node.max_retained,
             target_status: status(self.target).map(|status| match status {
                 Reported::Ready => TargetStatus::Ready,
                 Reported::Preparing => TargetStatus::Preparing,
                 Reported::Failed => TargetStatus::Failed,
             }),
-            checkpoint_store: None,
-            execution_class: None,
+            checkpoint_store: self.suspends.then(|| ids::store(0)),
+            execution_class: self.suspends.then(|| Digest::of("class")),
         }
     }
 
@@ -316,6 +349,8 @@ impl Database {
             diagnostic: None,
             operations: Vec::new(),
             ever_sent: false,
+            held: None,
+            last_phase: ComputePhase::Disabled,
         };
         self.allocations.insert(id, row);
         if let Some(session) = self.sessions.get_mut(&session) {
@@ -332,6 +367,7 @@ impl Database {
         event: Event,
         detail: &Detail,
         next_operation: &mut u64,
+        now: Millis,
         overtaken: bool,
     ) -> Result<State, NotApplied> {
         let row = self.allocations.get(&id).ok_or(NotApplied::Missing)?;
@@ -365,7 +401,12 @@ impl Database {
         match after {
             State::Reserved => row.linkable = false,
             State::Creating(_) => row.linkable |= event == Event::CreateIntended,
-            State::Running { .. } => row.create_settled = true,
+            State::Running { .. } => {
+                row.create_settled = true;
+                if self.suspends {
+                    row.held = Some(Box::new(HeldRow::new(row.node, self.time(now))));
+                }
+            }
             State::CleanupPending { cause, create, .. } => {
                 row.cause = Some(cause).filter(|cause| *cause != Cause::Unsent);
                 row.create_settled = create == CreateProof::Settled;
@@ -419,7 +460,7 @@ impl Database {
         revoke(row, true);
     }
 
-    fn count_attempt(&mut self, id: AllocationId) {
+    pub(crate) fn count_attempt(&mut self, id: AllocationId) {
         let row = &self.allocations[&id];
         let counts = row.cause.map(Cause::afterwards) == Some(Afterwards::CountAttempt);
         let Some(session) = self
@@ -442,7 +483,7 @@ impl Database {
     }
 }
 
-fn revoke(row: &mut AllocationRow, changed: bool) {
+pub(crate) fn revoke(row: &mut AllocationRow, changed: bool) {
     if row.linkable || changed {
         row.linkable = false;
         if let Some(next) = row.link_generation.next() {

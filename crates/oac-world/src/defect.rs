@@ -133,6 +133,40 @@ defects! {
     DrainTooEarly => [Asked],
     /// What is canceled goes on.
     CancelForgotten => [Asked],
+    /// Core returns a restore to suspended when its answer is lost.
+    ReturnsWithoutKill => [C39],
+    /// Core marks a checkpoint used when its target runs.
+    ConsumesEarly => [C35],
+    /// Core admits a target whose kill is stored.
+    AdmitsTheKilled => [C36],
+    /// Core's kill at the present node stands for the computes at all others.
+    ForgetsComputes => [C39],
+    /// Core counts every return from a restore as a failure.
+    CountsEveryReturn => [C41],
+    /// Core cleans up while a suspend or resume is open.
+    CleansUpAtOnce => [C28],
+    /// Core believes `compute` where a resume is to be reconciled.
+    ComputeVerifies => [C34],
+    /// A cleanup takes the active slot of a suspended sandbox.
+    CleanupRegains => [C40],
+    /// Core ends retention a minute early.
+    RetentionEarly => [C33],
+    /// Core restores wherever a checkpoint can be read.
+    RestoreOverLimit => [C10],
+    /// Core and the runtime suspend whoever was idle once.
+    SuspendsBusy => [S15],
+    /// The runtime starts a Turn as often as it is sent.
+    TurnAgain => [S2],
+    /// Core ends a Turn whose output it has not stored.
+    EndsUnread => [S4],
+    /// Core sends Turns to targets that are not linked yet.
+    DispatchesToTarget => [S21],
+    /// A node works beside a helper of its former self.
+    LockIgnored => [P23, Comes],
+    /// A suspend leaves its source running.
+    SourceRunsOn => [C20],
+    /// A kill of any compute takes the receipt from the one that runs.
+    KillSuspendsAny => [Comes],
     /// Core sends before the operation is marked as sent.
     SendBeforeMark => [C16],
     /// Core counts the time that a node is away.

@@ -12,6 +12,11 @@ pub(crate) fn calm_at(seed: u64) -> Millis {
     if is_long(seed) { 1_200_000 } else { 150_000 }
 }
 
+/// Whether the sandboxes of a seed's world can be suspended.
+pub(crate) fn suspends(seed: u64) -> bool {
+    Random::new(seed ^ 0x0005_0590_e4d0_0001).one_in(4)
+}
+
 fn is_long(seed: u64) -> bool {
     seed % 12 == 7
 }
@@ -157,6 +162,10 @@ pub enum Fault {
     /// Somebody removes whatever there is of a sandbox, its volumes too.
     SandboxRemoved {
         host: u64,
+    },
+    /// A checkpoint that nobody works with goes bad on the store.
+    CheckpointSpoils {
+        which: u64,
     },
     /// Nothing can be written: no record of the node, no volume and no container.
     DiskFull {
@@ -355,6 +364,9 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
     if random.one_in(4) {
         late_call(&mut random, &mut planned);
     }
+    if suspends(seed) {
+        suspension(seed, &mut planned);
+    }
     planned.sort_by_key(|planned| planned.at);
     planned
 }
@@ -368,6 +380,38 @@ fn late_call(random: &mut Random, planned: &mut Vec<Planned>) {
     for session in 0..3 {
         let when = 5_000 + random.below(5_000);
         at(when, Fault::Archive { session });
+    }
+}
+
+/// Sessions that are wanted again and again, and checkpoints that go bad.
+fn suspension(seed: u64, planned: &mut Vec<Planned>) {
+    let mut random = Random::new(seed ^ 0x5059_e4d5_0000_0012);
+    let lasts = calm_at(seed) - 5_000;
+    for _ in 0..6 + random.below(14) {
+        planned.push(Planned {
+            at: 5_000 + random.below(lasts),
+            fault: Fault::Input {
+                session: random.below(64),
+            },
+        });
+    }
+    // Longer than a wake may take.
+    for host in 0..if random.one_in(3) { 3 } else { 0 } {
+        planned.push(Planned {
+            at: 5_000 + random.below(lasts),
+            fault: Fault::RuntimesCut {
+                host,
+                millis: 700_000 + random.below(200_000),
+            },
+        });
+    }
+    for _ in 0..random.below(3) {
+        planned.push(Planned {
+            at: 5_000 + random.below(lasts),
+            fault: Fault::CheckpointSpoils {
+                which: random.below(64),
+            },
+        });
     }
 }
 

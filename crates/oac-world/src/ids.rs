@@ -1,8 +1,8 @@
 //! Ids that a seed repeats and a reader of a trace can tell apart: their kind and their number.
 
 use oac_model::{
-    AllocationId, BootId, ConnectionId, EnvironmentId, InstallationId, NodeId, ProjectId, Reference,
-    RequestId, SessionId,
+    AllocationId, BootId, ConnectionId, EnvironmentId, InstallationId, NodeId, OperationId, ProjectId,
+    Reference, RequestId, SessionId, StoreId,
 };
 use uuid::Uuid;
 
@@ -33,6 +33,8 @@ ids! {
     node: NodeId = 7,
     session: SessionId = 8,
     boot: BootId = 9,
+    operation: OperationId = 10,
+    store: StoreId = 11,
 }
 
 /// Of an allocation of a Session.

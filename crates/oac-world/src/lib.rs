@@ -1,5 +1,6 @@
 //! The control plane in one seeded, single-threaded world: Cores that come and go, nodes, their engines, and a network
-//! that delays, cuts, half-opens and doubles, and operators who change everything meanwhile, all in virtual time.
+//! that delays, cuts, half-opens and doubles, and operators who change everything meanwhile, all in virtual time. In one of
+//! four worlds sandboxes can be suspended, and Turns run in them.
 //!
 //! The machines of both ends (`oac-peer`), the planners (`oac-lifecycle`) and the receipts (`oac-provider`) are the
 //! product's own. Around them stand, in memory, the shells that the product has around them, with their order of
@@ -24,6 +25,7 @@ mod invariant;
 mod network;
 mod run;
 mod strike;
+mod suspension;
 mod traffic;
 mod world;
 

@@ -1,6 +1,6 @@
 //! What a fault does.
 
-use oac_model::NodeId;
+use oac_model::{ComputePhase, NodeId};
 
 use crate::{
     agenda::Millis,
@@ -9,7 +9,7 @@ use crate::{
         transaction::{Purpose, Write},
     },
     fault::{Clock, Fault, Loss},
-    host::engine::Status,
+    host::{engine::Status, vms::Power},
     ids,
     network::End,
     world::{Happening, World},
@@ -177,6 +177,7 @@ impl World {
                 let host = self.host_of(host);
                 self.sandbox_removed(host);
             }
+            Fault::CheckpointSpoils { which } => self.checkpoint_spoils(which),
             Fault::DiskFull { host, millis } => {
                 let host = self.host_of(host);
                 self.hosts[host].disk_full_until = until(millis, now);
@@ -261,7 +262,51 @@ impl World {
         self.hosts[host].engine.slow_until = slow_until;
     }
 
+    /// Whoever works with one, or runs on from it, read it before.
+    fn checkpoint_spoils(&mut self, which: u64) {
+        let idle = |kept: &&crate::host::vms::Kept| {
+            let row = self.db.allocations.get(&kept.allocation);
+            let phase = row.map(|row| row.phase());
+            let rests = matches!(phase, Some(ComputePhase::Suspended | ComputePhase::Suspending));
+            let mut hosts = self.hosts.iter();
+            rests && hosts.all(|host| !host.machine_state.is_locked(kept.allocation))
+        };
+        let all: Vec<_> = self.kept.values().filter(idle).collect();
+        let operation = match all.len() as u64 {
+            0 => return,
+            many => all[(which % many) as usize].retained.operation_id,
+        };
+        if let Some(kept) = self.kept.get_mut(&operation) {
+            (kept.good, kept.valid) = (false, false);
+            self.reach("a checkpoint went bad");
+        }
+    }
+
+    /// What lives there ends by itself, or is removed by somebody.
+    fn vm_struck(&mut self, host: usize, removes: bool) {
+        let machine = &self.hosts[host].machine_state;
+        let live: Vec<_> = machine
+            .vms
+            .iter()
+            .filter(|((id, _), vm)| vm.is_live() && !machine.is_locked(*id))
+            .map(|(key, _)| *key)
+            .collect();
+        if live.is_empty() {
+            return;
+        }
+        let key = live[self.random.below(live.len() as u64) as usize];
+        let vms = &mut self.hosts[host].machine_state.vms;
+        if removes {
+            vms.remove(&key);
+        } else if let Some(vm) = vms.get_mut(&key) {
+            vm.power = Power::Ended;
+        }
+    }
+
     fn sandbox_removed(&mut self, host: usize) {
+        if self.db.suspends {
+            return self.vm_struck(host, true);
+        }
         let engine = &mut self.hosts[host].engine;
         let there: Vec<_> = engine.volumes.keys().copied().collect();
         if there.is_empty() {
@@ -283,6 +328,9 @@ impl World {
     }
 
     fn container_struck(&mut self, host: usize, removes: bool) {
+        if self.db.suspends {
+            return self.vm_struck(host, removes);
+        }
         let boot = self.hosts[host].boot;
         let running: Vec<_> = self.hosts[host]
             .engine

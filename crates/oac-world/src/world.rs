@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oac_model::{AllocationId, ConnectionId, Generation, OwnerEpoch, SessionId};
+use oac_model::{AllocationId, ConnectionId, Generation, OperationId, OwnerEpoch, ProviderKind, SessionId};
 use oac_peer::{Moment, Random, node::Attempt, node::Ticket};
 
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     core::{CoreHost, chores::Chore, transaction::TxId},
     database::{Database, NodeRow, SessionRow},
     defect::Defect,
-    fault::{Loss, Planned, calm_at},
-    host::{Host, engine::CallId, native::WorkId},
+    fault::{Loss, Planned, calm_at, suspends},
+    host::{Host, engine::CallId, native::WorkId, vms::Kept},
     ids,
     invariant::Invariant,
     network::{DialAnswer, DialId, End, LinkId, Network},
@@ -59,6 +59,12 @@ pub(crate) enum Happening {
     ChoreDue(usize, u64, OwnerEpoch, Chore),
     /// What a fault does to it while a mutation it sent is under way.
     InCall(usize, u64, usize, Loss),
+    // Where sandboxes can be suspended.
+    HelperActs(usize, u64, u64),
+    VmDials(usize, u64, AllocationId, i64),
+    /// The runtime was asked to fall quiet.
+    Quieted(usize, u64, AllocationId, u64),
+    TurnsDue(usize, u64, OwnerEpoch),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +96,8 @@ pub(crate) struct World {
     pub(crate) db: Database,
     pub(crate) cores: Vec<CoreHost>,
     pub(crate) hosts: Vec<Host>,
+    /// The store that all nodes keep checkpoints in.
+    pub(crate) kept: BTreeMap<OperationId, Kept>,
     pub(crate) network: Network,
     /// Numbers for whatever needs one of its own.
     serial: u64,
@@ -109,12 +117,20 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, faults: Vec<Planned>, defect: Option<Defect>, tracing: bool) -> Self {
         let mut random = Random::new(seed);
-        let hosts: Vec<_> = (0..1 + random.below(3))
+        let suspends = suspends(seed);
+        let mut hosts: Vec<_> = (0..1 + random.below(3))
             .map(|number| Host::new(number as usize, random.one_in(2), &mut random))
             .collect();
+        if suspends {
+            for host in &mut hosts {
+                host.identity.provider = ProviderKind::Microsandbox;
+            }
+        }
         let nodes = hosts.iter().map(|host| {
             let max_active = 1 + random.below(3) as u32;
-            (host.id, NodeRow::enrolled(host.id, Generation::FIRST, max_active))
+            let mut row = NodeRow::enrolled(host.id, Generation::FIRST, max_active);
+            row.max_retained += if suspends { 2 } else { 0 };
+            (host.id, row)
         });
         let db = Database {
             // It may be set back as well.
@@ -122,6 +138,7 @@ impl World {
             owner: None,
             last_epoch: 0,
             target: Generation::FIRST,
+            suspends,
             selected: true,
             reset: oac_lifecycle::reset::State::None,
             digests: vec![crate::host::digest(Generation::FIRST)],
@@ -139,6 +156,7 @@ impl World {
             cores: (0..1 + random.below(2)).map(|_| CoreHost::default()).collect(),
             hosts,
             random,
+            kept: BTreeMap::new(),
             network: Network::default(),
             serial: 0,
             events: 0,
@@ -158,6 +176,7 @@ impl World {
                 .db
                 .sessions
                 .insert(ids::session(session), SessionRow::default());
+            world.turn_asked(ids::session(session));
         }
         for core in 0..world.cores.len() {
             world.after(0, 20, Happening::CoreStarts(core));
@@ -232,6 +251,12 @@ impl World {
             H::StopDeadline(core, run) => self.stop_deadline(core, run),
             H::ChoreDue(core, run, epoch, chore) => self.chore_due(core, run, epoch, chore),
             H::InCall(core, run, host, loss) => self.in_call(core, run, host, loss),
+            H::HelperActs(host, boot, serial) => self.helper_acts(host, boot, serial),
+            H::VmDials(host, boot, allocation, generation) => {
+                self.vm_dials(host, boot, allocation, generation);
+            }
+            H::Quieted(core, run, allocation, operation) => self.quieted(core, run, allocation, operation),
+            H::TurnsDue(core, run, epoch) => self.turns_due(core, run, epoch),
         }
     }
 
@@ -264,6 +289,8 @@ impl World {
             | H::Replied(c, ..)
             | H::Again(c, ..)
             | H::StopDeadline(c, _)
+            | H::Quieted(c, ..)
+            | H::TurnsDue(c, ..)
             | H::ChoreDue(c, ..) => core(*c),
             _ => 0,
         };

@@ -39,6 +39,7 @@ impl World {
     /// Sends one request; `None` when nothing was sent.
     pub(crate) fn call(&mut self, core: usize, wanted: Wanted) -> Option<RequestId> {
         let operation = wanted.arguments.operation();
+        let mutates = operation.is_mutation() && !is_reconcile(&wanted.arguments);
         let id = ids::request(self.number());
         let (now, owns) = (self.moment(), self.ownership(core));
         let left = self.lease_left(core);
@@ -84,7 +85,8 @@ impl World {
         if let Some(conn) = self.conn(core, wanted.on) {
             conn.callers.insert(id, caller);
         }
-        self.request_leaves(core, link, text, id, wanted.reference.allocation_id, operation);
+        let leaves = (wanted.reference.allocation_id, operation, mutates);
+        self.request_leaves(core, link, text, id, leaves);
         self.set_connection_tick(core, wanted.on);
         if operation == Operation::Create && self.has(Defect::KillBesideCreate) {
             let kill = Wanted {
@@ -120,7 +122,8 @@ impl World {
         };
         if let Ok(text) = CoreFrame::Request(Box::new(request)).encode() {
             let operation = wanted.arguments.operation();
-            self.request_leaves(core, link, text, id, wanted.reference.allocation_id, operation);
+            let leaves = (wanted.reference.allocation_id, operation, operation.is_mutation());
+            self.request_leaves(core, link, text, id, leaves);
         }
     }
 
@@ -130,8 +133,7 @@ impl World {
         link: LinkId,
         mut text: String,
         id: RequestId,
-        allocation: AllocationId,
-        operation: Operation,
+        (allocation, operation, mutates): (AllocationId, Operation, bool),
     ) {
         self.say(|| {
             let number = ids::number(allocation.as_uuid());
@@ -173,11 +175,11 @@ impl World {
         self.demand((1..=120_000).contains(&budget), Invariant::P12, || {
             format!("a budget of {budget} ms")
         });
-        if operation.is_mutation() {
+        if mutates {
             self.mutation_leaves(core, link, id, allocation, operation);
         }
         self.transmit(link, End::Node, text, Note::Request(asked));
-        if operation.is_mutation()
+        if mutates
             && let Some(loss) = self.cores[core].in_call.pop()
             && let Some(host) = self.network.links.get(&link).map(|link| link.host)
         {
@@ -347,6 +349,15 @@ impl World {
                 !of_a_step
             });
         }
+    }
+}
+
+/// It asks what became of an operation, and begins none.
+fn is_reconcile(arguments: &Arguments) -> bool {
+    match arguments {
+        Arguments::Suspend(suspend) => suspend.reconcile_only,
+        Arguments::Resume(resume) => resume.reconcile_only,
+        _ => false,
     }
 }
 

@@ -9,13 +9,14 @@ use oac_lifecycle::{
     allocation::Cause,
     drain::{self, Drain, Sandbox, Then},
     reset::{self, Group, Left, Remaining},
+    suspension,
 };
 use oac_model::{AllocationId, AllocationState, ComputePhase, NodeId, OwnerEpoch, SessionId};
 
 use super::transaction::{Purpose, Reply, Write};
 use crate::{
     agenda::Millis,
-    database::{AllocationRow, DrainRow, NodeRow},
+    database::{AllocationRow, Detail, DrainRow, NodeRow},
     defect::Defect,
     host::engine::Status,
     ids,
@@ -154,7 +155,20 @@ impl World {
         session.waiting = false;
         let row = self.db.unreleased().find(|row| row.session == id);
         if let Some(row) = row.map(|row| row.id) {
-            self.db.give_up(row, cause);
+            self.give_up(row, cause);
+        }
+        if let Some(session) = self.db.sessions.get_mut(&id) {
+            (session.ended, session.running) = (session.asked, None);
+        }
+    }
+
+    /// In the transaction of whoever wants it.
+    fn give_up(&mut self, id: AllocationId, cause: Cause) {
+        let held = self.db.allocations.get(&id).is_some_and(|row| row.held.is_some());
+        if held {
+            self.apply_held(id, suspension::Event::GivenUp(cause), &Detail::default());
+        } else {
+            self.db.give_up(id, cause);
         }
     }
 
@@ -168,10 +182,10 @@ impl World {
             deadline_passed: stored.passed,
             release: stored.release,
         };
-        let count = self.db.unreleased().filter(|held| held.node == id).count() as u64;
+        let (active, retained) = self.db.counts(id);
         let held = drain::Held {
-            active: count,
-            retained: count,
+            active: active.into(),
+            retained: retained.into(),
         };
         let ahead = if self.has(Defect::DrainTooEarly) {
             60_000
@@ -275,7 +289,7 @@ impl World {
         });
         self.reach("a drain ended a sandbox");
         match then {
-            Then::Terminate => self.db.give_up(allocation, Cause::Drain),
+            Then::Terminate => self.give_up(allocation, Cause::Drain),
             Then::Archive => self.archive(session, Cause::Archive),
         }
         Reply::Applied(true)
@@ -308,8 +322,14 @@ impl World {
         };
         state.archives(reset::Session {
             works: session.waiting,
-            has_compute: self.db.unreleased().any(|row| row.session == id),
+            has_compute: self.has_compute(id),
         })
+    }
+
+    /// It holds a place for a sandbox, and the sandbox is not suspended.
+    fn has_compute(&self, id: SessionId) -> bool {
+        let held = |row: &AllocationRow| row.session == id && row.phase() != ComputePhase::Suspended;
+        self.db.unreleased().any(held)
     }
 
     fn reset_due(&mut self) -> Vec<ChoreStep> {
@@ -383,7 +403,7 @@ impl World {
             return Reply::Done;
         }
         let works = self.db.sessions.get(&id).is_some_and(|session| session.waiting);
-        let placed = self.db.unreleased().any(|row| row.session == id);
+        let placed = self.has_compute(id);
         let asked = self.history.reset;
         let wanted = match asked {
             reset::State::None => false,
@@ -443,9 +463,9 @@ impl World {
 fn ending(drain: DrainRow, row: &AllocationRow) -> Option<Then> {
     let sandbox = Sandbox {
         state: row.state,
-        phase: ComputePhase::Disabled,
+        phase: row.phase(),
         given_up: row.cause.is_some(),
-        restorable: false,
+        restorable: row.unconsumed(),
     };
     drain::ending(drain.then, drain.release, sandbox)
 }

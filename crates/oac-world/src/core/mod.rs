@@ -1,11 +1,11 @@
 //! A Core: a process that owns the installation now and then, and what it has in memory while it lives.
 
-mod calls;
+pub(crate) mod calls;
 pub(crate) mod chores;
-mod connections;
+pub(crate) mod connections;
 pub(crate) mod operators;
 mod recording;
-mod steps;
+pub(crate) mod steps;
 pub(crate) mod transaction;
 mod worker;
 

@@ -79,12 +79,17 @@ impl World {
     }
 
     fn set_limit(&mut self, id: NodeId, active: i64) -> bool {
-        let limits = Limits::custom(Some(ProviderKind::Docker), active, active);
+        let (provider, retained) = match self.db.suspends {
+            true => (ProviderKind::Microsandbox, active + 2),
+            false => (ProviderKind::Docker, active),
+        };
+        let limits = Limits::custom(Some(provider), active, retained);
         let row = self.db.nodes.get_mut(&id).filter(|row| !row.retired);
         let (Some(limits), Some(row)) = (limits, row) else {
             return false;
         };
         row.max_active = limits.active;
+        row.max_retained = limits.retained;
         row.highest = row.highest.max(limits.active);
         true
     }
@@ -101,6 +106,7 @@ impl World {
             passed: false,
             then,
             release,
+            suspends: lasts.is_multiple_of(2),
         });
         self.history.drain_asked(id, deadline);
         true
@@ -180,13 +186,21 @@ impl World {
             false => ids::node(self.db.nodes.len() as u64),
         };
         let max_active = 1 + self.random.below(3) as u32;
-        let row = NodeRow::enrolled(id, self.db.target, max_active);
+        let mut row = NodeRow::enrolled(id, self.db.target, max_active);
+        row.max_retained += if self.db.suspends { 2 } else { 0 };
         self.db.nodes.insert(id, row);
         self.hosts[host].enroll(id, self.db.target);
         self.history.unauthorized.remove(&host);
         self.after(0, 5_000, Happening::NodeStarts(host));
         self.reach("a host that was given back was enrolled again");
         true
+    }
+
+    /// Computes that are not known to have ended there, whichever node their allocation is at now.
+    fn open_computes(&self, id: NodeId) -> u64 {
+        let held = self.db.unreleased().filter_map(|row| row.held.as_ref());
+        let computes = held.flat_map(|row| &row.held.computes);
+        computes.filter(|c| !c.ended && c.node == id).count() as u64
     }
 
     fn retire(&mut self, id: NodeId) -> bool {
@@ -196,7 +210,7 @@ impl World {
         let held = Held {
             retained: here().count() as u64,
             cleanup_pending: here().filter(cleaned).count() as u64,
-            open_computes: 0,
+            open_computes: self.open_computes(id),
         };
         let others = self.db.nodes.values().filter(|node| !node.retired).count() > 1;
         if !others || !held.is_nothing() && !self.has(Defect::RetireInUse) {
@@ -218,7 +232,16 @@ impl World {
             let row = self.db.allocations.get(&receipt.reference.allocation_id);
             receipt.phase() != oac_provider::Phase::Tombstone && row.is_some_and(|row| row.ever_sent)
         });
-        let left = left.map(|receipt| receipt.reference.allocation_id);
+        let left = match self.db.suspends {
+            // A receipt stays at a node that was left; computes do not.
+            true => self
+                .hosts
+                .iter()
+                .filter(of)
+                .find_map(|host| host.machine_state.vms.keys().next())
+                .map(|(allocation, _)| *allocation),
+            false => left.map(|receipt| receipt.reference.allocation_id),
+        };
         self.demand(left.is_none(), Invariant::C29, || {
             format!("a node is removed whose host holds {left:?}")
         });

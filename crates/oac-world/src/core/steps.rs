@@ -21,6 +21,7 @@ use crate::{
     database::{AllocationRow, Detail, diagnostic},
     defect::Defect,
     host::engine::Status,
+    suspension::steps::HeldStep,
     world::World,
 };
 
@@ -59,6 +60,8 @@ pub(crate) enum Step {
         on: ConnectionId,
         request: RequestId,
     },
+    /// Of one that can be suspended.
+    Held(HeldStep),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +166,7 @@ impl World {
         self.store(core, row, Event::LossConfirmed, detail, Done::Stored);
     }
 
-    fn connected(&self, core: usize, node: NodeId) -> Option<ConnectionId> {
+    pub(crate) fn connected(&self, core: usize, node: NodeId) -> Option<ConnectionId> {
         self.cores[core].life.as_ref()?.live.get(&node).copied()
     }
 
@@ -182,6 +185,12 @@ impl World {
         else {
             return;
         };
+        if let (Step::Held(step), Some(done)) = (step, Self::held_reply(reply)) {
+            return match self.db.allocations.get(&id).cloned() {
+                Some(row) => self.held_stored(core, &row, step, done),
+                None => self.finish(core, id, Done::Stored),
+            };
+        }
         match reply {
             Reply::Applied(true) => {}
             // Someone else was first, or the row is gone; the next pass reads what is so.
@@ -203,7 +212,7 @@ impl World {
                 operation,
                 stage: Stage::Marking(on),
             } => self.send(core, &row, kind, operation, on),
-            Step::Mutation { .. } | Step::Looking { .. } => {}
+            Step::Mutation { .. } | Step::Looking { .. } | Step::Held(_) => {}
         }
     }
 
@@ -366,6 +375,7 @@ impl World {
             return;
         };
         match step {
+            Step::Held(step) => self.held_answered(core, &row, step, node, answered, &outcome),
             Step::Looking { state, on, request } if request == answered => {
                 let said = read(&row, &outcome);
                 let sighting = match said {

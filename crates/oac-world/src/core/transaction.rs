@@ -1,9 +1,11 @@
 //! Transactions on their way: they commit at one moment, or do not, and what their sender learns is another matter.
 
+use std::collections::btree_map::Entry;
+
 use oac_lifecycle::{
-    allocation::{Event, Sighting},
+    allocation::{Diagnostic, Event, Sighting},
     placement::{self, Request},
-    reset,
+    reset, suspension,
 };
 use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, OwnerEpoch, SessionId};
 use oac_peer::core::{Presence, RecordFailure, Recorded, RetentionAnswer};
@@ -20,6 +22,7 @@ use crate::{
     defect::Defect,
     ids,
     invariant::Invariant,
+    suspension::turns::TurnStep,
     world::{Happening, World},
 };
 
@@ -38,6 +41,10 @@ pub(crate) enum Write {
     RemovePresence(NodeId, ConnectionId),
     Retention(Vec<RetentionReference>),
     Allocation(AllocationId, Event, Detail),
+    /// Of one that can be suspended.
+    Held(AllocationId, suspension::Event, Box<Detail>),
+    Shown(AllocationId, Diagnostic),
+    Turn(SessionId, TurnStep),
     /// The runtime's first link under this link generation.
     Linked(AllocationId),
     Place {
@@ -285,9 +292,10 @@ impl World {
                 if matches!(row.state, AllocationState::Creating | AllocationState::Running) {
                     row.initialized = true;
                     let session = row.session;
+                    let runs_turns = self.db.suspends;
                     if let Some(session) = self.db.sessions.get_mut(&session) {
                         session.failed_creates = 0;
-                        session.waiting = false;
+                        session.waiting &= runs_turns;
                     }
                 }
                 Reply::Done
@@ -295,6 +303,18 @@ impl World {
             Write::Place { session, node, pin } => Reply::Placed(self.place(session, node, pin)),
             Write::Archive(id) => {
                 self.archive(id, oac_lifecycle::allocation::Cause::Archive);
+                Reply::Done
+            }
+            Write::Held(id, event, detail) => Reply::Applied(self.apply_held(id, event, &detail)),
+            Write::Shown(id, diagnostic) => {
+                let row = self.db.allocations.get_mut(&id);
+                if let Some(held) = row.and_then(|row| row.held.as_mut()) {
+                    held.shown = Some(diagnostic);
+                }
+                Reply::Applied(true)
+            }
+            Write::Turn(session, step) => {
+                self.turn_step(session, step);
                 Reply::Done
             }
             // Nothing new is admitted while the deployment is given back, or has been.
@@ -306,11 +326,15 @@ impl World {
                 if let Some(session) = self.db.sessions.get_mut(&id).filter(|s| !s.archived && !s.failed) {
                     session.waiting = true;
                 }
+                self.turn_asked(id);
                 self.demanded(id);
                 Reply::Done
             }
             Write::NewSession(id) => {
-                self.db.sessions.entry(id).or_default();
+                if let Entry::Vacant(new) = self.db.sessions.entry(id) {
+                    new.insert(Default::default());
+                    self.turn_asked(id);
+                }
                 self.demanded(id);
                 Reply::Done
             }
@@ -397,8 +421,8 @@ impl World {
         let Some(row) = self.db.nodes.get(&node).filter(|row| !row.retired) else {
             return false;
         };
-        let (cordoned, limit) = (row.cordoned || row.drain.is_some(), row.max_active as usize);
-        let held = self.db.unreleased().filter(|row| row.node == node).count();
+        let (cordoned, limit) = (row.cordoned || row.drain.is_some(), row.max_active);
+        let (held, _) = self.db.counts(node);
         let mut view = self.db.view(row, self.now);
         if self.has(Defect::CordonIgnored) {
             (view.cordoned, view.draining) = (false, false);
@@ -430,9 +454,12 @@ impl World {
 
     fn apply_event(&mut self, id: AllocationId, event: Event, detail: &Detail) -> bool {
         let before = self.db.allocations.get(&id).cloned();
+        if before.as_ref().is_some_and(|row| row.held.is_some()) {
+            return self.apply_held(id, event.into(), detail);
+        }
         let mut next = self.number();
         let overtaken = self.has(Defect::GiveUpOvertaken);
-        let applied = self.db.apply(id, event, detail, &mut next, overtaken);
+        let applied = self.db.apply(id, event, detail, &mut next, self.now, overtaken);
         match applied {
             Ok(state) => {
                 if let Some(before) = before {

@@ -6,6 +6,7 @@ use oac_lifecycle::{
     Millis as Time,
     allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
     placement::{self, Answer, Request},
+    suspension,
 };
 use oac_model::{AllocationId, AllocationState, NodeId, OwnerEpoch, SessionId};
 
@@ -31,6 +32,8 @@ const DEMAND: Millis = 2_000;
 pub(crate) struct Worker {
     pub(crate) epoch: OwnerEpoch,
     pub(crate) watches: BTreeMap<AllocationId, Watch>,
+    /// Of those that can be suspended.
+    pub(crate) helds: BTreeMap<AllocationId, suspension::Watch>,
     pub(crate) steps: BTreeMap<AllocationId, Step>,
     /// Sessions without a sandbox that may need one, and when to look.
     pub(crate) waiting: BTreeMap<SessionId, Millis>,
@@ -47,6 +50,7 @@ impl World {
             life.worker = Some(Worker {
                 epoch,
                 watches: BTreeMap::new(),
+                helds: BTreeMap::new(),
                 steps: BTreeMap::new(),
                 waiting: BTreeMap::new(),
                 placing: BTreeMap::new(),
@@ -54,6 +58,7 @@ impl World {
                 began: false,
             });
         }
+        self.turns_begin(core, epoch);
         self.poke(core);
     }
 
@@ -127,7 +132,7 @@ impl World {
         self.pass_by(core, next.min(due.max(now + 1)));
     }
 
-    fn snapshot(&self, core: usize, row: &AllocationRow, in_flight: bool) -> Snapshot {
+    pub(crate) fn snapshot(&self, core: usize, row: &AllocationRow, in_flight: bool) -> Snapshot {
         let state = row.lifecycle();
         let life = self.cores[core].life.as_ref();
         let connected = life.and_then(|life| Some((life, *life.live.get(&row.node)?)));
@@ -157,6 +162,9 @@ impl World {
 
     /// Plans one allocation; when it is to be looked at again.
     fn consider(&mut self, core: usize, row: AllocationRow) -> Millis {
+        if row.held.is_some() {
+            return self.consider_held(core, row);
+        }
         let now = self.now as Time;
         let snapshot = self.snapshot(core, &row, false);
         let state = snapshot.state;
@@ -234,8 +242,16 @@ impl World {
         {
             worker.waiting.entry(row.session).or_insert(now as Millis);
         }
-        let Some(watch) = worker.watches.get_mut(&id) else {
-            return;
+        let held = worker
+            .helds
+            .get_mut(&id)
+            .filter(|_| row.as_ref().is_some_and(|row| row.held.is_some()));
+        let watch = match held {
+            Some(held) => &mut held.base,
+            None => match worker.watches.get_mut(&id) {
+                Some(watch) => watch,
+                None => return,
+            },
         };
         let mut lost = None;
         let mut again = 1;

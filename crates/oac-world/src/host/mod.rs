@@ -2,10 +2,12 @@
 
 pub(crate) mod engine;
 mod generations;
+pub(crate) mod helper;
 mod messages;
 pub(crate) mod native;
 mod process;
 mod provider;
+pub(crate) mod vms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,6 +28,7 @@ use crate::{
 use engine::Engine;
 use native::{Work, WorkId};
 pub(crate) use process::wall;
+use vms::Machine;
 
 /// Of a generation's specification.
 pub(crate) fn digest(generation: Generation) -> Digest {
@@ -42,6 +45,8 @@ pub(crate) struct Host {
     pub(crate) receipts: BTreeMap<AllocationId, Receipt>,
     pub(crate) generations: BTreeMap<Generation, Kept>,
     pub(crate) engine: Engine,
+    /// Of a backend that keeps checkpoints.
+    pub(crate) machine_state: Machine,
     /// Grows with each reboot.
     pub(crate) boot: u64,
     /// Grows with each start of the process.
@@ -126,6 +131,7 @@ impl Host {
             receipts: BTreeMap::new(),
             generations: BTreeMap::from([(Generation::FIRST, Kept::Published)]),
             engine: Engine::default(),
+            machine_state: Machine::default(),
             boot: 1,
             run: 0,
             process: None,
@@ -155,6 +161,7 @@ impl Host {
         self.receipts.clear();
         self.engine.containers.clear();
         self.engine.volumes.clear();
+        self.machine_state = Machine::default();
         self.over = false;
     }
 

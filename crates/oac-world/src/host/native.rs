@@ -26,6 +26,7 @@ pub(crate) struct Work {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) generation: Generation,
     pub(crate) deadline: Millis,
+    pub(crate) asked: Arguments,
     pub(crate) script: Script,
     /// The caller has an answer, or none is owed.
     pub(crate) answered: bool,
@@ -73,6 +74,7 @@ impl World {
                     ticket: Some(ticket),
                     generation,
                     deadline,
+                    asked: request.arguments,
                     script,
                     answered: false,
                 },

@@ -159,6 +159,7 @@ impl World {
         let boot = here.boot;
         let up = (self.now + down).min(self.calm_at + 1_000);
         here.engine.reboot(up);
+        here.machine_state.reboot();
         here.engine.down_until = up;
         let ended: Vec<_> = here.engine.containers.keys().copied().collect();
         for allocation in ended {
@@ -216,6 +217,8 @@ impl World {
         let managing = self.hosts[host].managing;
         let (boot, clock) = (self.hosts[host].boot, self.hosts[host].clock);
         let said = ready || self.has(Defect::ReadyWithoutProbe);
+        let class = self.db.suspends.then(|| oac_model::Digest::of("class"));
+        let store = self.db.suspends.then(|| ids::store(0));
         let Some(process) = self.hosts[host].process(run) else {
             return;
         };
@@ -230,8 +233,8 @@ impl World {
             cpu_count: Nullable(Some(2)),
             available_memory_bytes: Nullable(None),
             available_disk_bytes: Nullable(None),
-            execution_class: Nullable(None),
-            checkpoint_store: Nullable(None),
+            execution_class: Nullable(class),
+            checkpoint_store: Nullable(store),
             boot_id: Nullable(Some(ids::boot(boot))),
             diagnostic: None,
             generations: None,

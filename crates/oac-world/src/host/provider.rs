@@ -97,7 +97,11 @@ fn unconfirmed() -> Outcome {
 }
 
 impl World {
-    fn receipt(&self, host: usize, id: WorkId) -> (oac_model::Reference, Option<Receipt>, Generation) {
+    pub(super) fn receipt(
+        &self,
+        host: usize,
+        id: WorkId,
+    ) -> (oac_model::Reference, Option<Receipt>, Generation) {
         let process = self.hosts[host].process.as_ref();
         let work = process.and_then(|process| process.work.get(&id));
         let Some(work) = work else {
@@ -107,7 +111,7 @@ impl World {
         (work.reference, receipt.cloned(), work.generation)
     }
 
-    fn begin_receipt(&self, host: usize, id: WorkId, event: PhaseEvent) -> Option<Receipt> {
+    pub(super) fn begin_receipt(&self, host: usize, id: WorkId, event: PhaseEvent) -> Option<Receipt> {
         let (reference, _, generation) = self.receipt(host, id);
         let (machine, boot) = (
             oac_model::Digest::of(format!("host {host}")),
@@ -117,7 +121,7 @@ impl World {
     }
 
     /// False when it could not be written: whatever it was to precede does not happen.
-    fn store_receipt(&mut self, host: usize, receipt: Receipt) -> bool {
+    pub(super) fn store_receipt(&mut self, host: usize, receipt: Receipt) -> bool {
         if self.hosts[host].disk_is_full(self.now) {
             self.reach("a receipt could not be written");
             return false;
@@ -162,6 +166,10 @@ impl World {
         self.engine_call(host, id, allocation, act);
     }
 
+    pub(super) fn asked_of(&self, host: usize, id: WorkId) -> Option<Arguments> {
+        Some(self.hosts[host].process.as_ref()?.work.get(&id)?.asked.clone())
+    }
+
     fn script(&self, host: usize, id: WorkId) -> Option<Script> {
         Some(self.hosts[host].process.as_ref()?.work.get(&id)?.script)
     }
@@ -171,6 +179,9 @@ impl World {
         let Some(script) = self.script(host, id) else {
             return;
         };
+        if self.db.suspends && !matches!(script, Script::Command { .. }) {
+            return self.vm_begins(host, id);
+        }
         let (_, receipt, _) = self.receipt(host, id);
         match script {
             Script::Create { .. } => {
@@ -450,6 +461,7 @@ impl World {
                     ticket: None,
                     generation,
                     deadline: Millis::MAX,
+                    asked: Arguments::Info,
                     script: Script::Sweep { step: Remove::Look },
                     answered: true,
                 };
@@ -461,7 +473,7 @@ impl World {
     }
 }
 
-fn absent(reference: oac_model::Reference, compute_lost: bool) -> Info {
+pub(super) fn absent(reference: oac_model::Reference, compute_lost: bool) -> Info {
     Info {
         reference,
         provider_id: String::new(),
