@@ -13,12 +13,12 @@ use oac_model::Digest;
 use oac_node::{
     Clock, CoreClient, Opened, RunError, Surroundings,
     config::Configuration,
-    identity::{IdentityStore, Stored},
+    identity::{IdentityError, IdentityStore, Stored},
     metrics::Metrics,
     run_by,
 };
 use oac_provider::Provider;
-use oac_records::{Directory, Lock};
+use oac_records::{Directory, Lock, LockError};
 use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
@@ -181,6 +181,20 @@ impl Installation {
         self.start_in(Surroundings::default(), provider, operations)
     }
 
+    /// Locked for a node in this process. What another test starts at this moment holds copies of all descriptors here,
+    /// a lock that was just given back too, until it executes its program.
+    fn opened(&self) -> Opened {
+        let begun = std::time::Instant::now();
+        loop {
+            match Opened::new(&self.config, &self.state_dir) {
+                Err(IdentityError::Lock(LockError::Busy(_))) if begun.elapsed().as_secs() < 30 => {
+                    std::thread::yield_now();
+                }
+                opened => return opened.unwrap(),
+            }
+        }
+    }
+
     pub(crate) fn start_in(
         &self,
         surroundings: Surroundings,
@@ -188,7 +202,7 @@ impl Installation {
         operations: usize,
     ) -> Running {
         let clock = Clock::start();
-        let opened = Opened::new(&self.config, &self.state_dir).unwrap();
+        let opened = self.opened();
         let metrics = opened.metrics();
         let core = CoreClient::new(opened.core().clone(), surroundings, clock.clone()).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
