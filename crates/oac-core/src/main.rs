@@ -97,20 +97,15 @@ async fn main() -> ExitCode {
             command: KeyCommand::Revoke { at, id },
         } => run::revoke_core_key(&at.config, id).await,
         Command::Setup => Err(run::ProgramError::NotBuilt("setup")),
-        Command::Release {
-            command:
-                ReleaseCommand::Publish {
-                    at,
-                    dir,
-                    keep_current,
-                },
-        } => run::publish_release(&at.config, &dir, keep_current),
-        Command::Release {
-            command: ReleaseCommand::List(at),
-        } => run::list_releases(&at.config).await,
-        Command::Release {
-            command: ReleaseCommand::Remove { at, commit },
-        } => run::remove_release(&at.config, commit).await,
+        Command::Release { command } => match command {
+            ReleaseCommand::Publish {
+                at,
+                dir,
+                keep_current,
+            } => run::publish_release(&at.config, &dir, keep_current),
+            ReleaseCommand::List(at) => run::list_releases(&at.config).await,
+            ReleaseCommand::Remove { at, commit } => run::remove_release(&at.config, commit).await,
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
