@@ -23,7 +23,7 @@ use oac_store::{AllocationRow, ComputeRow, Read, StoreError, Tx};
 
 use crate::{Core, task::Kind};
 
-pub(crate) use effects::announce_reset;
+pub(crate) use effects::{announce_reset, shown};
 pub use oac_lifecycle::allocation::Cause;
 pub(crate) use sandbox::SandboxState;
 

@@ -11,6 +11,7 @@ pub mod config;
 pub mod console;
 pub mod drains;
 pub mod entropy;
+pub mod gathering;
 pub mod http;
 pub mod hub;
 mod limits;

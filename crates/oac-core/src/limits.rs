@@ -16,6 +16,8 @@ pub(crate) const METADATA_PAIRS: usize = 16;
 pub(crate) const METADATA_BYTES: usize = 512;
 pub(crate) const IDEMPOTENCY_KEY_BYTES: usize = 128;
 
+/// Sessions stored in one transaction: a whole one takes the database about as long as a commit.
+pub(crate) const ADMISSIONS_PER_TRANSACTION: usize = 64;
 /// Turns of one Session that are queued, waiting or running.
 pub(crate) const UNFINISHED_TURNS: u64 = 64;
 /// Events read for a reader at once.

@@ -5,15 +5,18 @@
 //! a transaction, by `oac_lifecycle::placement::place`; the placing transaction then locks the chosen node alone, checks
 //! it again with its counts, and stores the placement, whatever the caller stores with it, and the reserved allocation
 //! together. When the check fails, memory learns from it and the next candidate is tried in a further transaction.
+//!
+//! New Sessions share placing transactions (`crate::sessions::admission`); whoever places the Environment of a Session that
+//! exists has one of its own, [`Placing`].
 
 pub mod memory;
 pub(crate) mod pressure;
 mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use oac_lifecycle::placement::{Answer, Deployment, Recheck, Request, recheck};
-use oac_model::{AllocationId, EnvironmentId, NodeId, PlacementId, ProjectId, SessionId};
+use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Recheck, Request, place, recheck};
+use oac_model::{AllocationId, EnvironmentId, Generation, NodeId, PlacementId, ProjectId, SessionId};
 use oac_store::{
     DeploymentLock, NewAllocation, NewPlacement, PlacementRow, Read, SessionRow, StoreError, Tx,
 };
@@ -24,10 +27,11 @@ use crate::{
     task::Kind,
 };
 
+use view::locked_node_views;
 pub(crate) use view::{deployment_view, node_view, pin, view_of};
 
 /// Transactions tried for one demand; each failed one teaches memory about one node.
-const ATTEMPTS: usize = 64;
+pub(crate) const ATTEMPTS: usize = 64;
 /// How often memory's deployment is read again, beside the reads after each write.
 const DEPLOYMENT_REFRESH: Duration = Duration::from_secs(2);
 
@@ -63,8 +67,38 @@ pub struct Placed {
     pub allocation_id: AllocationId,
 }
 
-/// Why nothing was placed; no row was left.
-#[derive(Debug, thiserror::Error)]
+impl Placed {
+    /// Of what `tx` is about to store.
+    pub(crate) fn new(tx: &Tx, demand: &Demand, node_id: NodeId, pin: Generation) -> Self {
+        let placement = NewPlacement {
+            id: PlacementId::random(),
+            environment_id: demand.environment_id,
+            node_id: Some(node_id),
+            generation: pin,
+        };
+        Self {
+            placement: placement.row(tx.now()),
+            node_id,
+            allocation_id: AllocationId::random(),
+        }
+    }
+
+    /// The allocation that appears with it, in state reserved: a placement is taken up at once.
+    pub(crate) fn allocation(&self, demand: &Demand) -> NewAllocation {
+        NewAllocation {
+            id: self.allocation_id,
+            placement_id: self.placement.id,
+            tenant_id: demand.project_id,
+            session_id: demand.session_id,
+            environment_id: demand.environment_id,
+            node_id: Some(self.node_id),
+            deployment_generation: self.placement.generation,
+        }
+    }
+}
+
+/// Why nothing was placed; no row was left but for what [`StoreError`] says of its own.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum PlaceError {
     /// Never `Node` or `Direct`.
     #[error("no node takes the sandbox: {0:?}")]
@@ -73,6 +107,9 @@ pub enum PlaceError {
     Standby,
     #[error("the placement was not stored")]
     Store(#[from] StoreError),
+    /// A defect: whether it was stored is not known.
+    #[error("what was to store the placement ended without an answer")]
+    Unanswered,
 }
 
 impl From<PlaceError> for ApiError {
@@ -83,31 +120,26 @@ impl From<PlaceError> for ApiError {
             PlaceError::Refused(_) => Self::node_unavailable(),
             PlaceError::Standby => Self::standby(),
             PlaceError::Store(error) => error.into(),
+            PlaceError::Unanswered => Self::internal("placement", &error),
         }
     }
 }
 
 /// A placing transaction: its node is locked and has room, its placement is stored in it. The caller stores what belongs
-/// with it through [`Self::tx`] (its Session, which must exist before [`Self::commit`], its input, its idempotency
-/// record), then commits. Dropped, it leaves no row (INV-C11).
+/// with it through [`Self::tx`] (its input, its idempotency record), then commits. Dropped, it leaves no row (INV-C11).
 pub struct Placing<'a> {
     core: &'a Core,
     tx: Tx,
     demand: Demand,
     placed: Placed,
     choice: memory::Choice<'a>,
-    ticket: memory::Ticket,
-    slots: (u32, u32),
+    places: Places,
 }
 
 impl Placing<'_> {
     /// The open transaction. Deployment and node are locked: lock the Session next, nothing before it in the order.
     pub fn tx(&self) -> &Tx {
         &self.tx
-    }
-
-    pub fn placed(&self) -> &Placed {
-        &self.placed
     }
 
     /// Takes the placement up (its allocation appears as `reserved`), commits and pokes the workers.
@@ -121,17 +153,13 @@ impl Placing<'_> {
             demand,
             placed,
             choice,
-            ticket,
-            slots: (active, retained),
+            places,
         } = self;
-        reserve(&tx, &demand, &placed).await?;
+        allocations::announce_reset(&tx, demand.session_id).await?;
+        let row = tx.insert_allocation(&placed.allocation(&demand)).await?;
+        allocations::appeared(&tx, &row).await?;
         tx.commit().await?;
-        core.metrics.placed(choice.answer());
-        drop(choice);
-        core.hub
-            .memory()
-            .remember_counts(ticket, placed.node_id, active + 1, retained + 1);
-        core.pokes.allocations.notify_one();
+        places.taken(core, vec![choice]);
         Ok(placed)
     }
 }
@@ -149,142 +177,161 @@ pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceErro
 }
 
 async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
-    let mut reread = false;
     for _ in 0..ATTEMPTS {
-        let choice = core.hub.memory().choose(&demand.request);
+        let mut choices = choose(core, &[&demand.request]).await?;
+        let Some(choice) = choices.pop() else { break };
         let Some((node_id, pin)) = choice.node() else {
-            if !reread {
-                // Memory may be behind a deployment that was saved a moment ago.
-                reread = true;
-                let remembered = core.hub.memory().deployment();
-                if read_deployment(core, &core.store.single()).await? != remembered {
-                    continue;
-                }
-            }
-            // Running sandboxes in Core itself is a later backend's work.
-            let refused = if choice.answer() == Answer::Direct {
-                Answer::Unavailable
-            } else {
-                choice.answer()
-            };
-            if refused == Answer::Unavailable {
-                // Perhaps room is made, and found when it comes again.
-                core.pokes.want_room(pressure::Wanted::Place(demand.request));
-            }
-            return Err(PlaceError::Refused(refused));
+            return Err(PlaceError::Refused(choice.answer()));
         };
         let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
-        match check(core, &tx, &demand, node_id, pin).await? {
-            Checked::Fits { ticket, slots } => {
-                let new = NewPlacement {
-                    id: PlacementId::random(),
-                    environment_id: demand.environment_id,
-                    node_id: Some(node_id),
-                    generation: pin,
-                };
-                let placement = tx.insert_placement(&new).await?;
-                let placed = Placed {
-                    placement,
-                    node_id,
-                    allocation_id: AllocationId::random(),
-                };
+        match check(core, &tx, &[(&demand.request, node_id, pin)]).await? {
+            Checked::Places(places) if places.fit(0) => {
+                let placed = Placed::new(&tx, &demand, node_id, pin);
+                tx.insert_placements(std::slice::from_ref(&placed.placement))
+                    .await?;
                 return Ok(Placing {
                     core,
                     tx,
                     demand,
                     placed,
                     choice,
-                    ticket,
-                    slots,
+                    places,
                 });
             }
-            Checked::Moved(refused) => {
-                tracing::debug!(%node_id, %refused, "the chosen node no longer fits");
-                tx.rollback().await?;
-            }
-            Checked::Deployment(Some(answer)) => return Err(PlaceError::Refused(answer)),
-            Checked::Deployment(None) => tx.rollback().await?,
+            Checked::Places(_) | Checked::Changed => tx.rollback().await?,
+            Checked::Refused(answer) => return Err(PlaceError::Refused(answer)),
         }
     }
     tracing::warn!("a demand found no node that still fits after {ATTEMPTS} attempts");
     Err(PlaceError::Refused(Answer::Unavailable))
 }
 
-enum Checked {
-    Fits {
-        ticket: memory::Ticket,
-        slots: (u32, u32),
-    },
-    /// Memory was corrected; the next candidate may be tried.
-    Moved(Recheck),
-    /// The deployment is another than remembered: an answer if it refuses, else another try.
-    Deployment(Option<Answer>),
+/// Chooses for each of these, as if one came after the other.
+pub(crate) async fn choose<'a>(
+    core: &'a Core,
+    requests: &[&Request],
+) -> Result<Vec<memory::Choice<'a>>, StoreError> {
+    let memory = core.hub.memory();
+    let mut choices: Vec<_> = requests.iter().map(|request| memory.choose(request)).collect();
+    if choices.iter().any(|choice| choice.node().is_none()) {
+        // Memory may be behind a deployment that was saved a moment ago.
+        let remembered = memory.deployment();
+        if read_deployment(core, &core.store.single()).await? != remembered {
+            for (choice, request) in choices.iter_mut().zip(requests) {
+                if choice.node().is_none() {
+                    *choice = memory.choose(request);
+                }
+            }
+        }
+    }
+    for (choice, request) in choices.iter().zip(requests) {
+        if choice.answer() == Answer::Unavailable {
+            // Perhaps room is made, and found when it comes again.
+            core.pokes
+                .want_room(pressure::Wanted::Place((*request).clone()));
+        }
+    }
+    Ok(choices)
 }
 
-async fn check(
+/// What a placing transaction finds of what was chosen from memory.
+pub(crate) enum Checked {
+    Places(Places),
+    /// The deployment is another than remembered and takes nothing.
+    Refused(Answer),
+    /// The deployment is another than remembered: choose again.
+    Changed,
+}
+
+/// Nodes as they are under their locks, with the demands that fit.
+pub(crate) struct Places {
+    /// Of each demand, in their order.
+    found: Vec<Result<(), Recheck>>,
+    nodes: HashMap<NodeId, (memory::Ticket, Node)>,
+}
+
+impl Places {
+    /// Whether there is room for this demand beside those before it.
+    pub(crate) fn fit(&self, demand: usize) -> bool {
+        self.found.get(demand).is_some_and(Result::is_ok)
+    }
+
+    /// Call it once the transaction is committed in which these choices were stored.
+    pub(crate) fn taken(self, core: &Core, choices: Vec<memory::Choice<'_>>) {
+        let mut taken: HashMap<NodeId, u32> = HashMap::new();
+        for choice in choices {
+            core.metrics.placed(choice.answer());
+            if let Some((id, _)) = choice.node() {
+                *taken.entry(id).or_default() += 1;
+            }
+        }
+        for (id, count) in taken {
+            if let Some((ticket, node)) = self.nodes.get(&id) {
+                let (active, retained) = (node.active + count, node.retained + count);
+                core.hub.memory().remember_counts(*ticket, id, active, retained);
+            }
+        }
+        core.pokes.allocations.notify_one();
+    }
+}
+
+/// Locks deployment and nodes, and looks at them again. What memory had wrong of a node that does not fit is corrected.
+pub(crate) async fn check(
     core: &Core,
     tx: &Tx,
-    demand: &Demand,
-    node_id: NodeId,
-    pin: oac_model::Generation,
+    chosen: &[(&Request, NodeId, Generation)],
 ) -> Result<Checked, StoreError> {
     tx.lock_deployment(DeploymentLock::Shared).await?;
     let memory = core.hub.memory();
     let remembered = memory.deployment();
     let deployment = read_deployment(core, tx).await?;
     if deployment != remembered {
-        let refuses = deployment.reset_in_progress
-            || !deployment.specification_valid
-            || deployment.mode != oac_lifecycle::placement::Mode::Nodes;
-        if refuses {
-            let nobody: [&oac_lifecycle::placement::Node; 0] = [];
-            return Ok(Checked::Deployment(Some(oac_lifecycle::placement::place(
-                &demand.request,
-                &deployment,
-                nobody,
-            ))));
+        let refuses =
+            deployment.reset_in_progress || !deployment.specification_valid || deployment.mode != Mode::Nodes;
+        if !refuses {
+            return Ok(Checked::Changed);
         }
-        return Ok(Checked::Deployment(None));
+        // Whatever a demand asks for, the deployment alone decides.
+        let nobody: [&Node; 0] = [];
+        return Ok(Checked::Refused(place(&Request::default(), &deployment, nobody)));
     }
-    let Some(row) = tx
-        .lock_node(node_id)
-        .await?
-        .filter(|row| row.retired_at.is_none())
-    else {
-        memory.forget(node_id);
-        return Ok(Checked::Moved(Recheck::NotReady));
-    };
-    let ticket = memory.ticket();
-    let counts = tx.slot_counts(Some(node_id)).await?;
-    let node = node_view(tx, &row, counts, deployment.target).await?;
+    let mut ids: Vec<NodeId> = chosen.iter().map(|(_, id, _)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut nodes = HashMap::new();
+    for node in locked_node_views(tx, &ids, deployment.target).await? {
+        nodes.insert(node.id, (memory.ticket(), node));
+    }
     let url = deployment.public_url.as_deref().unwrap_or_default();
-    match recheck(&demand.request, url, pin, &node) {
-        Ok(()) => Ok(Checked::Fits {
-            ticket,
-            slots: (node.active, node.retained),
-        }),
-        Err(refused) => {
-            memory.remember(ticket, node);
-            Ok(Checked::Moved(refused))
+    let mut beside: HashMap<NodeId, u32> = HashMap::new();
+    let mut found = Vec::with_capacity(chosen.len());
+    for (request, id, pin) in chosen {
+        let Some((_, node)) = nodes.get(id) else {
+            memory.forget(*id);
+            found.push(Err(Recheck::NotReady));
+            continue;
+        };
+        let beside = beside.entry(*id).or_default();
+        let node = Node {
+            active: node.active + *beside,
+            retained: node.retained + *beside,
+            ..node.clone()
+        };
+        let fits = recheck(request, url, *pin, &node);
+        match fits {
+            Ok(()) => *beside += 1,
+            Err(refused) => tracing::debug!(node_id = %id, %refused, "a chosen node no longer fits"),
+        }
+        found.push(fits);
+    }
+    for ((_, id, _), found) in chosen.iter().zip(&found) {
+        if let (Err(_), Some((ticket, node))) = (found, nodes.get_mut(id)) {
+            memory.remember(*ticket, node.clone());
+            // What this transaction stores there for others is newer.
+            *ticket = memory.ticket();
         }
     }
-}
-
-/// The placement is taken up at once: its allocation appears in state reserved with it.
-async fn reserve(tx: &Tx, demand: &Demand, placed: &Placed) -> Result<(), StoreError> {
-    allocations::announce_reset(tx, demand.session_id).await?;
-    let row = tx
-        .insert_allocation(&NewAllocation {
-            id: placed.allocation_id,
-            placement_id: placed.placement.id,
-            tenant_id: demand.project_id,
-            session_id: demand.session_id,
-            environment_id: demand.environment_id,
-            node_id: Some(placed.node_id),
-            deployment_generation: placed.placement.generation,
-        })
-        .await?;
-    allocations::appeared(tx, &row).await
+    Ok(Checked::Places(Places { found, nodes }))
 }
 
 /// Everything but the counts of a node that a transaction wrote.

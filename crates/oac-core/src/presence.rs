@@ -21,7 +21,7 @@ use oac_wire::frames::Health;
 use crate::{Core, task::Kind};
 
 pub(crate) use generations::answer_retention;
-pub use reports::Reports;
+pub(crate) use reports::Reports;
 
 /// How often the rows of generations that nothing keeps are removed.
 const COLLECT_TIMER: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ pub(crate) struct Subject {
 
 /// What is to be recorded of one connection.
 #[derive(Debug)]
-struct Report {
+pub(crate) struct Report {
     subject: Subject,
     said: Said,
 }

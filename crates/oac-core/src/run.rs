@@ -22,7 +22,10 @@ use crate::{
     metrics::{self, Metrics},
     owner::{self, OwnerHandle},
     placement, presence, releases as node_files, resets,
-    sessions::access::{self, Accesses},
+    sessions::{
+        access::{self, Accesses},
+        admission::Admissions,
+    },
     task::{Kind, Tasks},
     turns::{self, Turns},
 };
@@ -165,6 +168,7 @@ pub async fn start_on(
         owner: OwnerHandle::default(),
         hub: Hub::new(metrics.clone()),
         links: Links::default(),
+        admissions: Admissions::default(),
         turns: Turns::default(),
         accesses: Accesses::default(),
         metrics,

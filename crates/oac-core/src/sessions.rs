@@ -2,6 +2,7 @@
 //! `/core/v1` (sessions.md sections 2 to 4).
 
 pub mod access;
+pub mod admission;
 mod archive;
 mod body;
 mod create;
@@ -21,6 +22,7 @@ mod view;
 use utoipa_axum::routes;
 
 pub(crate) use archive::archive;
+pub use idempotency::Keyed;
 
 use crate::{
     http::{

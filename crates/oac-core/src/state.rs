@@ -19,7 +19,7 @@ use crate::{
     owner::OwnerHandle,
     placement::pressure::{Pressure, Wanted},
     releases::Releases,
-    sessions::access::Accesses,
+    sessions::{access::Accesses, admission::Admissions},
     task::Tasks,
     turns::Turns,
 };
@@ -34,6 +34,8 @@ pub struct Core {
     pub hub: Hub,
     /// The connected sandboxes.
     pub links: Links,
+    /// New Sessions that wait to be stored.
+    pub admissions: Admissions,
     /// What readers of Turns wait for.
     pub turns: Turns,
     /// What Sessions have open at their sandboxes beside Turns.

@@ -4,7 +4,7 @@
 //! rests on that memory alone: the placing transaction locks the chosen node, reads it again and calls `recheck`
 //! (INV-C10, INV-C32).
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use oac_model::{Digest, Generation, NodeId, StoreId, Time};
 
@@ -118,7 +118,35 @@ pub enum Answer {
     Node { id: NodeId, pin: Generation },
 }
 
+/// A node's turn among those that could take a sandbox now, the lowest first: highest pin, fewest active, earliest
+/// created, lowest id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    pin: Reverse<Generation>,
+    active: u32,
+    created_at: Time,
+    id: NodeId,
+}
+
+impl Rank {
+    pub fn node(&self) -> NodeId {
+        self.id
+    }
+}
+
 impl Node {
+    /// `None` of a node that takes no sandbox now, whoever asks. One with a rank may still lack a request's labels or the
+    /// current address.
+    pub fn rank(&self) -> Option<Rank> {
+        let takes = self.online && self.provider_ready && !self.cordoned && !self.draining && self.has_room();
+        self.pin.filter(|_| takes).map(|pin| Rank {
+            pin: Reverse(pin),
+            active: self.active,
+            created_at: self.created_at,
+            id: self.id,
+        })
+    }
+
     /// Nothing an operator set or the public address forbids a placement here.
     pub(crate) fn admits(&self, request: &Request, public_url: &str) -> bool {
         self.core_url == public_url
@@ -175,32 +203,26 @@ fn choose<'a>(
     let Some(public_url) = deployment.public_url.as_deref() else {
         return Answer::Unavailable;
     };
-    let mut best: Option<(Generation, &Node)> = None;
+    let mut best: Option<Rank> = None;
     let mut preparing = false;
     for node in nodes {
         if !node.online || !node.has_room() || !node.admits(request, public_url) {
             continue;
         }
         preparing |= node.target_status == Some(TargetStatus::Preparing);
-        let Some(pin) = node.pin.filter(|_| node.provider_ready) else {
-            continue;
-        };
-        if best.is_none_or(|(best_pin, best_node)| before((pin, node), (best_pin, best_node))) {
-            best = Some((pin, node));
+        let Some(rank) = node.rank() else { continue };
+        if best.is_none_or(|best| rank < best) {
+            best = Some(rank);
         }
     }
     match best {
-        Some((pin, node)) => Answer::Node { id: node.id, pin },
+        Some(rank) => Answer::Node {
+            id: rank.id,
+            pin: rank.pin.0,
+        },
         None if preparing => Answer::Preparing,
         None => Answer::Unavailable,
     }
-}
-
-/// Highest pin, fewest active, earliest created, lowest id.
-fn before(a: (Generation, &Node), b: (Generation, &Node)) -> bool {
-    let key =
-        |(pin, node): (Generation, &Node)| (std::cmp::Reverse(pin), node.active, node.created_at, node.id);
-    key(a) < key(b)
 }
 
 /// Why the chosen node, read again under its lock, is not the one the answer was about.

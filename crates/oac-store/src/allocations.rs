@@ -74,6 +74,40 @@ pub struct NewAllocation {
     pub deployment_generation: Generation,
 }
 
+impl NewAllocation {
+    /// As a transaction of that time stores it.
+    pub fn row(&self, now: Time) -> AllocationRow {
+        AllocationRow {
+            id: self.id,
+            placement_id: self.placement_id,
+            tenant_id: self.tenant_id,
+            session_id: self.session_id,
+            environment_id: self.environment_id,
+            node_id: self.node_id,
+            deployment_generation: self.deployment_generation,
+            state: AllocationState::Reserved,
+            state_changed_at: now,
+            compute_phase: ComputePhase::Disabled,
+            compute_phase_changed_at: now,
+            initialization: Initialization::Pending,
+            link_generation: Generation::FIRST,
+            link_digest: None,
+            provider_id: None,
+            bootstrap_complete: false,
+            create_settled: false,
+            restore_failures: 0,
+            cause: None,
+            diagnostic: None,
+            sample: None,
+            sampled_at: None,
+            observation: None,
+            revision: 1,
+            created_at: now,
+            released_at: None,
+        }
+    }
+}
+
 /// Unreleased allocations that look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllocationCount {
@@ -268,36 +302,17 @@ impl Tx {
     /// # Errors
     /// [`StoreError::Duplicate`] when the placement or the Environment has one (INV-C12).
     pub async fn insert_allocation(&self, new: &NewAllocation) -> Result<AllocationRow, StoreError> {
-        let row = AllocationRow {
-            id: new.id,
-            placement_id: new.placement_id,
-            tenant_id: new.tenant_id,
-            session_id: new.session_id,
-            environment_id: new.environment_id,
-            node_id: new.node_id,
-            deployment_generation: new.deployment_generation,
-            state: AllocationState::Reserved,
-            state_changed_at: self.now(),
-            compute_phase: ComputePhase::Disabled,
-            compute_phase_changed_at: self.now(),
-            initialization: Initialization::Pending,
-            link_generation: Generation::FIRST,
-            link_digest: None,
-            provider_id: None,
-            bootstrap_complete: false,
-            create_settled: false,
-            restore_failures: 0,
-            cause: None,
-            diagnostic: None,
-            sample: None,
-            sampled_at: None,
-            observation: None,
-            revision: 1,
-            created_at: self.now(),
-            released_at: None,
-        };
+        let row = new.row(self.now());
         self.insert(&row, "").await?;
         Ok(row)
+    }
+
+    /// Stores allocations as [`NewAllocation::row`] made them.
+    ///
+    /// # Errors
+    /// [`StoreError::Duplicate`] when a placement or an Environment has one (INV-C12).
+    pub async fn insert_allocations(&self, rows: &[AllocationRow]) -> Result<(), StoreError> {
+        self.insert_all(rows, "").await
     }
 
     /// Writes every mutable member of `row` if the stored revision is still `row.revision`, and raises both. Setting

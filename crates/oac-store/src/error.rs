@@ -5,7 +5,7 @@ use sea_orm::{DbErr, RuntimeErr, SqlErr};
 
 /// Failure of a read or write. Whatever it is, a transaction that answered it must not be committed; dropping it rolls
 /// back.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// Another Core owns the installation now; nothing was changed (INV-C1).
     #[error("this Core no longer owns the installation (epoch {epoch}); it must stand by")]

@@ -4,7 +4,8 @@ use oac_model::{EnvironmentId, Generation, NodeId, PlacementId, Time};
 
 use crate::{
     StoreError, Tx,
-    row::{params, stored},
+    many::pieces,
+    row::{Stored as _, params, stored},
     tx::Read,
 };
 
@@ -26,6 +27,20 @@ pub struct NewPlacement {
     pub environment_id: EnvironmentId,
     pub node_id: Option<NodeId>,
     pub generation: Generation,
+}
+
+impl NewPlacement {
+    /// As a transaction of that time stores it.
+    pub fn row(&self, now: Time) -> PlacementRow {
+        PlacementRow {
+            id: self.id,
+            environment_id: self.environment_id,
+            node_id: self.node_id,
+            generation: self.generation,
+            created_at: now,
+            released_at: None,
+        }
+    }
 }
 
 /// Slots taken: every unreleased placement is retained, and active too unless its allocation is suspended.
@@ -99,37 +114,45 @@ impl Tx {
     /// Stores a placement. The caller holds the shared deployment lock and the node's, and has rechecked counts there.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchGeneration`] (INV-C4); [`StoreError::Duplicate`] when the Environment has an unreleased one.
+    /// As [`Self::insert_placements`].
     pub async fn insert_placement(&self, placement: &NewPlacement) -> Result<PlacementRow, StoreError> {
-        let row = PlacementRow {
-            id: placement.id,
-            environment_id: placement.environment_id,
-            node_id: placement.node_id,
-            generation: placement.generation,
-            created_at: self.now(),
-            released_at: None,
-        };
-        let sql = "INSERT INTO placements (id, environment_id, node_id, generation, created_at) \
-             SELECT $1, $2, $3, g.generation, $5 FROM deployment_generations g WHERE g.generation = $4";
-        let inserted = self
-            .execute(
-                sql,
-                params![
-                    row.id,
-                    row.environment_id,
-                    row.node_id,
-                    row.generation,
-                    row.created_at
-                ],
-            )
-            .await?;
-        if inserted == 1 {
-            Ok(row)
-        } else {
-            Err(StoreError::NoSuchGeneration {
-                generation: row.generation,
-            })
+        let row = placement.row(self.now());
+        self.insert_placements(std::slice::from_ref(&row)).await?;
+        Ok(row)
+    }
+
+    /// Stores placements. The caller holds the shared deployment lock and the nodes', and has rechecked counts there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchGeneration`] (INV-C4); [`StoreError::Duplicate`] when an Environment has an unreleased one.
+    pub async fn insert_placements(&self, placements: &[PlacementRow]) -> Result<(), StoreError> {
+        for piece in pieces(placements) {
+            let sql = format!(
+                "INSERT INTO placements ({}) SELECT v.* FROM (VALUES {}) AS v WHERE EXISTS \
+                 (SELECT 1 FROM deployment_generations g WHERE g.generation = v.column4)",
+                PlacementRow::list(""),
+                self.dialect
+                    .rows_of_places(piece.len(), PlacementRow::COLUMNS.len())
+            );
+            let values = piece.iter().flat_map(|row| row.values()).collect();
+            if self.execute(&sql, values).await? != piece.len() as u64 {
+                return Err(self.missing_generation(piece).await?);
+            }
         }
+        Ok(())
+    }
+
+    async fn missing_generation(&self, placements: &[PlacementRow]) -> Result<StoreError, StoreError> {
+        for row in placements {
+            if self.generation(row.generation).await?.is_none() {
+                return Ok(StoreError::NoSuchGeneration {
+                    generation: row.generation,
+                });
+            }
+        }
+        Ok(StoreError::Stored {
+            column: "placements.generation".to_owned(),
+        })
     }
 
     /// Moves a placement to another node, for a restore there.

@@ -3,7 +3,7 @@
 use oac_model::{EnvironmentId, Network, ProjectId, SessionId, SessionState, Time};
 
 use crate::{
-    StoreError, Tx,
+    EventKind, EventRow, StoreError, Tx,
     row::{Labels, Metadata, params, stored},
     tx::Read,
 };
@@ -41,6 +41,29 @@ pub struct NewSession {
     pub network: Network,
     pub required_labels: Labels,
     pub metadata: Metadata,
+}
+
+impl NewSession {
+    /// As a transaction of that time stores it.
+    pub fn row(&self, now: Time) -> SessionRow {
+        SessionRow {
+            id: self.id,
+            project_id: self.project_id,
+            environment_id: self.environment_id,
+            name: self.name.clone(),
+            state: SessionState::Idle,
+            reason: None,
+            network: self.network.clone(),
+            required_labels: self.required_labels.clone(),
+            metadata: self.metadata.clone(),
+            failed_creates: 0,
+            last_turn: 0,
+            last_event: 0,
+            created_at: now,
+            last_activity_at: now,
+            archived_at: None,
+        }
+    }
 }
 
 impl Read {
@@ -124,25 +147,32 @@ impl Read {
 
 impl Tx {
     pub async fn insert_session(&self, session: &NewSession) -> Result<SessionRow, StoreError> {
-        let row = SessionRow {
-            id: session.id,
-            project_id: session.project_id,
-            environment_id: session.environment_id,
-            name: session.name.clone(),
-            state: SessionState::Idle,
-            reason: None,
-            network: session.network.clone(),
-            required_labels: session.required_labels.clone(),
-            metadata: session.metadata.clone(),
-            failed_creates: 0,
-            last_turn: 0,
-            last_event: 0,
-            created_at: self.now(),
-            last_activity_at: self.now(),
-            archived_at: None,
-        };
+        let row = session.row(self.now());
         self.insert(&row, "").await?;
         Ok(row)
+    }
+
+    /// Stores new Sessions with their first events, which are numbered here.
+    pub async fn insert_sessions(
+        &self,
+        sessions: Vec<(SessionRow, Vec<(EventKind, serde_json::Value)>)>,
+    ) -> Result<(), StoreError> {
+        let (mut rows, mut events) = (Vec::with_capacity(sessions.len()), Vec::new());
+        for (mut row, told) in sessions {
+            for (kind, data) in told {
+                row.last_event += 1;
+                events.push(EventRow {
+                    session_id: row.id,
+                    sequence: row.last_event,
+                    kind,
+                    data,
+                    created_at: self.now(),
+                });
+            }
+            rows.push(row);
+        }
+        self.insert_all(&rows, "").await?;
+        self.insert_all(&events, "").await
     }
 
     /// Stores state and reason. An archived Session never changes; then false. Needs the Session's lock.

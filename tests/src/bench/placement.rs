@@ -1,8 +1,10 @@
-//! Durable admissions: what one costs with many nodes known, beside a transaction that stores one row.
+//! Durable admissions: what one costs with many nodes known, beside transactions that store one row.
 //!
-//! An admission is what the route does between body and answer: the choice among all nodes in memory, then one
-//! transaction that locks the chosen node, checks it again and stores Session, event, placement, allocation and
-//! idempotency record. Core's workers do not run: what becomes of the sandboxes is not part of it.
+//! An admission is what the route does between body and answer: the choice among all nodes in memory, then a transaction
+//! that locks the chosen nodes, checks them again and stores Session, events, placement, allocation and idempotency
+//! record; admissions that come meanwhile share the next one. Core's workers do not run: what becomes of the sandboxes is
+//! not part of it. The baseline stores its rows one in a transaction; beside it stands what as many rows in a transaction
+//! as there are callers take, the most that sharing could save.
 
 use std::{
     net::SocketAddr,
@@ -10,18 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use oac_core::{
     Core,
     config::Config,
     hub::Hub,
     metrics::Metrics,
     owner::OwnerHandle,
-    placement::{self, Demand},
+    placement,
+    sessions::{
+        Keyed,
+        admission::{Admitted, admit},
+    },
 };
 use oac_lifecycle::placement::{Node, TargetStatus};
 use oac_model::{ConnectionId, Digest, NodeId};
-use oac_store::{Database, EventKind, NodeHealth, NodeReport, StoreError};
+use oac_store::{Database, IdempotencyRow, NodeHealth, NodeReport, StoreError};
 use oac_testkit::postgres::TestDatabase;
 use tokio::task::JoinSet;
 
@@ -44,11 +50,12 @@ const NODES: [(usize, [&str; 2]); 3] = [
     ),
 ];
 /// Admissions, and bare transactions, in one sample.
-const EACH: usize = 1_000;
+const EACH: usize = 3_200;
 /// How many callers ask at once.
-const CALLERS: usize = 16;
+const CALLERS: usize = 64;
 const NAME: &str = "placement";
 const LEASE: Duration = Duration::from_secs(3600);
+const SCOPE: &str = "POST /v1/sessions";
 const CORE_URL: &str = "http://core.example.com";
 
 pub(crate) async fn measure(rounds: usize) -> Result<(Vec<Figure>, Vec<Gauge>)> {
@@ -77,15 +84,17 @@ pub(crate) async fn measure(rounds: usize) -> Result<(Vec<Figure>, Vec<Gauge>)> 
 async fn on(database: Database, nodes: usize, what: &'static str, rounds: usize) -> Result<Figure> {
     let ground = Arc::new(Ground::of(database, LEASE).await?);
     let ids = ground.nodes(nodes, CORE_URL).await?;
-    let (mut ours, mut baseline) = (Vec::new(), Vec::new());
+    let (mut ours, mut baseline, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=rounds {
         let core = core_that_knows(&ground, &ids).await?;
         let admitted = admissions(&core, &ground).await?;
         let bare = bare_transactions(&ground).await?;
+        let shared = shared_transactions(&ground).await?;
         // The first ones fill caches.
         if round > 0 {
             ours.push(admitted);
             baseline.push(bare);
+            together.push(shared);
         }
     }
     Ok(Figure {
@@ -95,7 +104,7 @@ async fn on(database: Database, nodes: usize, what: &'static str, rounds: usize)
         baseline,
         work: Work::Things(EACH as u64),
         budget: None,
-        beside: Vec::new(),
+        beside: vec![("64 rows in each bare transaction", median(&together))],
     })
 }
 
@@ -117,6 +126,7 @@ async fn core_that_knows(ground: &Ground, nodes: &[NodeId]) -> Result<Arc<Core>>
         owner: OwnerHandle::default(),
         hub: Hub::new(metrics.clone()),
         links: Default::default(),
+        admissions: Default::default(),
         turns: Default::default(),
         accesses: Default::default(),
         metrics,
@@ -187,7 +197,7 @@ async fn admissions(core: &Arc<Core>, ground: &Arc<Ground>) -> Result<Duration> 
         let (core, ground) = (core.clone(), ground.clone());
         callers.spawn(async move {
             for _ in 0..EACH / CALLERS {
-                admit(&core, &ground).await?;
+                one_admission(&core, &ground).await?;
             }
             anyhow::Ok(())
         });
@@ -198,28 +208,14 @@ async fn admissions(core: &Arc<Core>, ground: &Arc<Ground>) -> Result<Duration> 
     Ok(began.elapsed())
 }
 
-async fn admit(core: &Core, ground: &Ground) -> Result<()> {
+async fn one_admission(core: &Arc<Core>, ground: &Ground) -> Result<()> {
     let new = new_session(ground.project);
-    let demand = Demand {
-        project_id: new.project_id,
-        session_id: new.id,
-        environment_id: new.environment_id,
-        request: Default::default(),
-    };
-    let placing = placement::begin(core, demand).await?;
-    let tx = placing.tx();
-    let session = tx.insert_session(&new).await?;
-    tx.append_event(session.id, EventKind::SessionCreated, &serde_json::json!({}))
-        .await?;
-    let (key, response) = (
-        session.id.to_string(),
-        serde_json::json!({ "status": 201, "body": "{}" }),
-    );
-    let digest = Digest::of(&key);
-    tx.insert_idempotency_record(ground.project, "POST /v1/sessions", &key, digest, &response)
-        .await?;
-    placing.commit().await?;
-    Ok(())
+    let key = new.id.to_string();
+    let keyed = Keyed::new(ground.project, SCOPE, &key, Digest::of(&key));
+    match admit(core, new, Some(keyed)).await? {
+        Admitted::Stored { .. } => Ok(()),
+        Admitted::First => bail!("nobody else has this key"),
+    }
 }
 
 /// One inserted row each, made durable.
@@ -238,6 +234,26 @@ async fn bare_transactions(ground: &Arc<Ground>) -> Result<Duration> {
     }
     while let Some(done) = callers.join_next().await {
         done.context("a caller ended")??;
+    }
+    Ok(began.elapsed())
+}
+
+/// As many rows, those of all callers in one transaction.
+async fn shared_transactions(ground: &Ground) -> Result<Duration> {
+    let began = Instant::now();
+    for _ in 0..EACH / CALLERS {
+        let tx = ground.store.begin(&ground.owner).await?;
+        let row = |key: String| IdempotencyRow {
+            project_id: ground.project,
+            scope: SCOPE.to_owned(),
+            body_digest: Digest::of(&key),
+            key,
+            response: serde_json::json!({}),
+            created_at: tx.now(),
+        };
+        let rows: Vec<_> = (0..CALLERS).map(|_| row(NodeId::random().to_string())).collect();
+        tx.insert_idempotency_records(&rows).await?;
+        tx.commit().await?;
     }
     Ok(began.elapsed())
 }

@@ -72,7 +72,9 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
     }
     let placing = match placement::begin(core, Demand::of(&session)).await {
         Ok(placing) => placing,
-        Err(PlaceError::Refused(_) | PlaceError::Standby) => return Ok(Placing::Later),
+        Err(PlaceError::Refused(_) | PlaceError::Standby | PlaceError::Unanswered) => {
+            return Ok(Placing::Later);
+        }
         // An input placed it meanwhile.
         Err(PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(Placing::Done),
         Err(PlaceError::Store(error)) => return Err(error),

@@ -6,7 +6,7 @@ use oac_lifecycle::{
 };
 use oac_model::{AllocationState, SessionId, SessionState, TurnId, TurnState};
 use oac_store::{AllocationRow, CleanupCause, Dispatch, EventKind, Initialization, StoreError, Tx};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{record::cause_from, sandbox::SandboxState};
 use crate::turns::{Settlement, ledger};
@@ -39,15 +39,19 @@ pub(super) async fn show(tx: &Tx, was: &AllocationRow, row: &AllocationRow) -> R
 
 /// The allocation appeared or looks different.
 pub(super) async fn changed(tx: &Tx, row: &AllocationRow) -> Result<(), StoreError> {
+    let (kind, data) = shown(row);
+    tx.append_event(row.session_id, kind, &data).await.map(drop)
+}
+
+/// The event that shows an allocation to its Session.
+pub(crate) fn shown(row: &AllocationRow) -> (EventKind, Value) {
     let data = json!({
         "allocation_id": row.id,
         "state": SandboxState::of(row),
         "compute_phase": row.compute_phase,
         "diagnostic": row.diagnostic,
     });
-    tx.append_event(row.session_id, EventKind::SandboxChanged, &data)
-        .await
-        .map(drop)
+    (EventKind::SandboxChanged, data)
 }
 
 /// A new allocation begins without the files of an earlier one that once ran (INV-S18).

@@ -6,6 +6,9 @@
 //! be stale: the placing transaction checks the chosen node again, and its answer replaces the memory. What makes room is
 //! therefore remembered just before its commit: nobody who sees the room is refused for a memory that is behind, and a
 //! commit that fails leaves a memory which the next check corrects.
+//!
+//! The nodes that could take a sandbox are kept in the order in which placement prefers them, so that a choice looks at
+//! the first that suits the request, and at all of them only to say why there is none.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,7 +16,7 @@ use std::{
 };
 
 use oac_lifecycle::{
-    placement::{Answer, Deployment, Mode, Node, Request, place},
+    placement::{Answer, Deployment, Mode, Node, Rank, Request, place},
     suspension::{
         pressure,
         target::{Candidate, Needs, choose},
@@ -39,6 +42,8 @@ struct Inner {
     /// Of the newest reading of the deployment, or of the moment everything was forgotten.
     read: Ticket,
     nodes: HashMap<NodeId, Entry>,
+    /// Of each node that has one; [`Inner::change`] keeps them.
+    ranks: BTreeSet<Rank>,
 }
 
 struct Entry {
@@ -66,6 +71,7 @@ impl Default for Memory {
                 known: false,
                 read: Ticket(0),
                 nodes: HashMap::new(),
+                ranks: BTreeSet::new(),
             }),
         }
     }
@@ -101,46 +107,34 @@ impl Memory {
     /// Remembers a node as a transaction read or wrote it whole.
     pub fn remember(&self, ticket: Ticket, node: Node) {
         let mut inner = self.inner.lock();
-        match inner.nodes.get_mut(&node.id) {
-            None => {
-                let entry = Entry {
-                    node,
-                    choosing: 0,
-                    facts: ticket,
-                    counts: ticket,
-                };
-                inner.nodes.insert(entry.node.id, entry);
-            }
-            Some(entry) => {
+        if inner.nodes.contains_key(&node.id) {
+            inner.change(node.id, |entry| {
                 let (active, retained) = (node.active, node.retained);
-                if entry.facts < ticket {
-                    entry.facts = ticket;
-                    let counted = (entry.node.active, entry.node.retained);
-                    entry.node = node;
-                    (entry.node.active, entry.node.retained) = counted;
-                }
+                entry.learn(ticket, node);
                 entry.count(ticket, active, retained);
-            }
+            });
+        } else {
+            inner.ranks.extend(node.rank());
+            let entry = Entry {
+                node,
+                choosing: 0,
+                facts: ticket,
+                counts: ticket,
+            };
+            inner.nodes.insert(entry.node.id, entry);
         }
     }
 
     /// Remembers everything but the counts, which a heartbeat does not read. A node not remembered yet stays so.
     pub fn remember_facts(&self, ticket: Ticket, node: Node) {
-        if let Some(entry) = self.inner.lock().nodes.get_mut(&node.id)
-            && entry.facts < ticket
-        {
-            entry.facts = ticket;
-            let counted = (entry.node.active, entry.node.retained);
-            entry.node = node;
-            (entry.node.active, entry.node.retained) = counted;
-        }
+        let mut inner = self.inner.lock();
+        inner.change(node.id, |entry| entry.learn(ticket, node));
     }
 
     /// Remembers a node's counts alone.
     pub fn remember_counts(&self, ticket: Ticket, id: NodeId, active: u32, retained: u32) {
-        if let Some(entry) = self.inner.lock().nodes.get_mut(&id) {
-            entry.count(ticket, active, retained);
-        }
+        let mut inner = self.inner.lock();
+        inner.change(id, |entry| entry.count(ticket, active, retained));
     }
 
     /// The node that is to restore a checkpoint, as remembered; `ready` and `drained` are asked of each.
@@ -182,18 +176,21 @@ impl Memory {
 
     /// The node is connected no more.
     pub fn disconnected(&self, ticket: Ticket, id: NodeId) {
-        if let Some(entry) = self.inner.lock().nodes.get_mut(&id)
-            && entry.facts < ticket
-        {
-            entry.facts = ticket;
-            entry.node.online = false;
-            entry.node.provider_ready = false;
-            entry.node.target_status = None;
-        }
+        self.inner.lock().change(id, |entry| {
+            if entry.facts < ticket {
+                entry.facts = ticket;
+                entry.node.online = false;
+                entry.node.provider_ready = false;
+                entry.node.target_status = None;
+            }
+        });
     }
 
     pub fn forget(&self, id: NodeId) {
-        self.inner.lock().nodes.remove(&id);
+        let mut inner = self.inner.lock();
+        if let Some(rank) = inner.nodes.remove(&id).and_then(|entry| entry.node.rank()) {
+            inner.ranks.remove(&rank);
+        }
     }
 
     /// Forgets everything, before an ownership begins.
@@ -201,6 +198,7 @@ impl Memory {
         let ticket = self.ticket();
         let mut inner = self.inner.lock();
         inner.nodes.clear();
+        inner.ranks.clear();
         inner.known = false;
         inner.read = ticket;
     }
@@ -209,19 +207,16 @@ impl Memory {
     /// spread over the nodes instead of queueing for one row.
     pub fn choose(&self, request: &Request) -> Choice<'_> {
         let mut inner = self.inner.lock();
-        let Inner {
-            deployment, nodes, ..
-        } = &mut *inner;
-        let answer = place(request, deployment, nodes.values().map(|entry| &entry.node));
-        let held = match answer {
-            Answer::Node { id, .. } => nodes.get_mut(&id).map(|entry| {
+        let answer = inner.answer(request);
+        let mut held = None;
+        if let Answer::Node { id, .. } = answer {
+            held = Some(id);
+            inner.change(id, |entry| {
                 entry.choosing += 1;
                 entry.node.active += 1;
                 entry.node.retained += 1;
-                id
-            }),
-            _ => None,
-        };
+            });
+        }
         Choice {
             memory: self,
             held,
@@ -242,9 +237,51 @@ impl Inner {
             drained: drained(entry.node.id),
         })
     }
+
+    /// Changes a node that is remembered.
+    fn change(&mut self, id: NodeId, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        let before = entry.node.rank();
+        change(entry);
+        let after = entry.node.rank();
+        if before != after {
+            if let Some(rank) = before {
+                self.ranks.remove(&rank);
+            }
+            self.ranks.extend(after);
+        }
+    }
+
+    /// What `place` answers of all nodes.
+    fn answer(&self, request: &Request) -> Answer {
+        for rank in &self.ranks {
+            let node = self.nodes.get(&rank.node()).map(|entry| &entry.node);
+            let answer = place(request, &self.deployment, node);
+            // The nodes behind it could only come later.
+            if matches!(answer, Answer::Node { .. }) {
+                return answer;
+            }
+        }
+        place(
+            request,
+            &self.deployment,
+            self.nodes.values().map(|entry| &entry.node),
+        )
+    }
 }
 
 impl Entry {
+    fn learn(&mut self, ticket: Ticket, node: Node) {
+        if self.facts < ticket {
+            self.facts = ticket;
+            let counted = (self.node.active, self.node.retained);
+            self.node = node;
+            (self.node.active, self.node.retained) = counted;
+        }
+    }
+
     fn count(&mut self, ticket: Ticket, active: u32, retained: u32) {
         if self.counts < ticket {
             self.counts = ticket;
@@ -262,8 +299,12 @@ pub struct Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// Never `Direct`: running sandboxes in Core itself is a later backend's work.
     pub fn answer(&self) -> Answer {
-        self.answer
+        match self.answer {
+            Answer::Direct => Answer::Unavailable,
+            answer => answer,
+        }
     }
 
     pub fn node(&self) -> Option<(NodeId, Generation)> {
@@ -277,18 +318,20 @@ impl Choice<'_> {
 impl Drop for Choice<'_> {
     fn drop(&mut self) {
         let Some(id) = self.held else { return };
-        if let Some(entry) = self.memory.inner.lock().nodes.get_mut(&id)
-            && entry.choosing > 0
-        {
-            entry.choosing -= 1;
-            entry.node.active = entry.node.active.saturating_sub(1);
-            entry.node.retained = entry.node.retained.saturating_sub(1);
-        }
+        self.memory.inner.lock().change(id, |entry| {
+            // It may have been forgotten and learned anew meanwhile.
+            if entry.choosing > 0 {
+                entry.choosing -= 1;
+                entry.node.active = entry.node.active.saturating_sub(1);
+                entry.node.retained = entry.node.retained.saturating_sub(1);
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use oac_lifecycle::placement::TargetStatus;
     use oac_model::Time;
 
     use super::*;
@@ -361,6 +404,66 @@ mod tests {
         let third = memory.choose(&Request::default());
         assert!(third.node().is_some());
         assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+    }
+
+    /// Whatever memory was told in whatever order, it answers what placement answers of all its nodes.
+    fn answers_as_placement_does(seed: u64) {
+        let mut random = oac_peer::Random::new(seed);
+        let memory = memory();
+        let ids: Vec<NodeId> = (0..6).map(|_| NodeId::random()).collect();
+        let labelled = Request {
+            required_labels: [("zone".to_owned(), "a".to_owned())].into(),
+        };
+        let mut held = Vec::new();
+        for step in 0..400 {
+            let id = ids[random.below(6) as usize];
+            let (active, max) = (random.below(3) as u32, 1 + random.below(3) as u32);
+            let preparing = random.one_in(3).then_some(TargetStatus::Preparing);
+            let node = Node {
+                id,
+                created_at: Time::from_millis(random.below(2) as i64).unwrap(),
+                online: !random.one_in(8),
+                provider_ready: !random.one_in(8),
+                pin: Generation::try_from(1 + random.below(2) as i64).ok(),
+                core_url: format!("http://{}", if random.one_in(8) { "other" } else { "c" }),
+                cordoned: random.one_in(8),
+                draining: random.one_in(8),
+                labels: labelled
+                    .required_labels
+                    .clone()
+                    .into_iter()
+                    .filter(|_| random.one_in(2))
+                    .collect(),
+                max_active: max,
+                max_retained: max,
+                target_status: preparing,
+                ..self::node(active)
+            };
+            let ticket = memory.ticket();
+            match random.below(8) {
+                0 | 1 => memory.remember(ticket, node),
+                2 => memory.remember_facts(ticket, node),
+                3 => memory.remember_counts(ticket, id, active, active),
+                4 => memory.disconnected(ticket, id),
+                5 => memory.forget(id),
+                6 => held.push(memory.choose(&Request::default())),
+                _ => drop(held.pop()),
+            }
+            for request in [&Request::default(), &labelled] {
+                let inner = memory.inner.lock();
+                let all = inner.nodes.values().map(|entry| &entry.node);
+                let expected = place(request, &inner.deployment, all);
+                assert_eq!(inner.answer(request), expected, "seed {seed}, step {step}");
+            }
+        }
+    }
+
+    // inv: INV-C9
+    #[test]
+    fn the_first_node_in_order_that_suits_is_the_one_placement_chooses_of_all() {
+        for seed in 1..=50 {
+            answers_as_placement_does(seed);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use oac_lifecycle::{
     limits::ONLINE_WINDOW,
     placement::{Deployment, Mode, Node, TargetStatus},
 };
-use oac_model::{Generation, ProviderKind};
+use oac_model::{Generation, NodeId, ProviderKind};
 use oac_store::{GenerationState, GenerationStatusRow, NodeRow, Read, SlotCounts, StoreError, Tx};
 
 use crate::Core;
@@ -63,6 +63,31 @@ pub(crate) async fn node_view(
         Vec::new()
     };
     Ok(view_of(tx, row, &statuses, counts, target))
+}
+
+/// Those of these nodes that are not retired, locked and exactly as they are.
+pub(super) async fn locked_node_views(
+    tx: &Tx,
+    ids: &[NodeId],
+    target: Option<Generation>,
+) -> Result<Vec<Node>, StoreError> {
+    let mut rows = tx.lock_nodes(ids).await?;
+    rows.retain(|row| row.retired_at.is_none());
+    let managing = rows.iter().filter(|row| row.generation_management == Some(true));
+    let managing: Vec<NodeId> = managing.map(|row| row.id).collect();
+    let statuses = tx.generation_statuses_of(&managing).await?;
+    let counts = tx.slot_counts_of(ids).await?;
+    let view = |row: &NodeRow| {
+        let statuses = statuses.get(&row.id).map_or(&[][..], Vec::as_slice);
+        view_of(
+            tx,
+            row,
+            statuses,
+            counts.get(&row.id).copied().unwrap_or_default(),
+            target,
+        )
+    };
+    Ok(rows.iter().map(view).collect())
 }
 
 /// A node of which everything is read already; `statuses` matter of a managing one alone.

@@ -30,12 +30,12 @@ enum Tried {
 }
 
 /// Stores `reports`, all of one ownership and of different nodes, and answers each in their order.
-pub(super) async fn record(core: &Core, reports: &[Report]) -> Result<Vec<Answer>, StoreError> {
+pub(super) async fn record(core: &Core, reports: &[&Report]) -> Result<Vec<Answer>, StoreError> {
     let mut refused: HashMap<usize, RecordFailure> = HashMap::new();
     let mut with_deployment = reports.iter().any(|r| matches!(r.said, Said::Hello(_)));
     loop {
         let left: Vec<usize> = (0..reports.len()).filter(|i| !refused.contains_key(i)).collect();
-        let chosen: Vec<&Report> = left.iter().map(|i| &reports[*i]).collect();
+        let chosen: Vec<&Report> = left.iter().map(|i| reports[*i]).collect();
         match record_once(core, &chosen, with_deployment).await? {
             Tried::NeedsDeployment => with_deployment = true,
             Tried::Refused(more) => refused.extend(more.into_iter().map(|(i, failure)| (left[i], failure))),

@@ -7,16 +7,14 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use oac_lifecycle::placement::Request;
 use oac_model::{EnvironmentId, NetworkAccess, ProviderKind, SessionId};
-use oac_store::{EventKind, NewSession as NewRow};
-use serde_json::json;
+use oac_store::NewSession as NewRow;
 
 use super::{
+    admission::{Admitted, admit},
     body::{BadMember, NewSession},
     idempotency::{Keyed, json as answer},
     shapes::SessionShape,
-    view,
 };
 use crate::{
     Core,
@@ -25,7 +23,7 @@ use crate::{
         auth::ProjectAuth,
         strict::{NoQuery, StrictJson, StrictQuery},
     },
-    placement::{self, Demand},
+    placement::{self, PlaceError},
 };
 
 impl From<BadMember> for ApiError {
@@ -61,49 +59,37 @@ pub(crate) async fn create_session(
     {
         return Ok(replayed);
     }
-    let deployment = core.store.single().deployment().await?;
-    if deployment.resetting() {
+    let read = core.store.single();
+    if placement::resetting(&core, &read).await? {
         return Err(ApiError::reset_in_progress_unavailable());
     }
     let network = new.network.clone().unwrap_or_default();
-    if deployment
-        .provider
-        .is_some_and(|provider| !enforces(provider, network.access))
+    // Every backend gives public access, which most Sessions have.
+    if network.access != NetworkAccess::Public
+        && let Some(provider) = read.deployment().await?.provider
+        && !enforces(provider, network.access)
     {
         return Err(ApiError::network_access_unsupported(
             "The sandbox backend does not enforce this network access: use access \"public\".",
         ));
     }
-    let demand = Demand {
-        project_id: auth.project_id,
-        session_id: SessionId::random(),
-        environment_id: EnvironmentId::random(),
-        request: Request {
-            required_labels: new.node_labels.clone(),
-        },
-    };
     let row = NewRow {
-        id: demand.session_id,
-        project_id: demand.project_id,
-        environment_id: demand.environment_id,
+        id: SessionId::random(),
+        project_id: auth.project_id,
+        environment_id: EnvironmentId::random(),
         name: new.name,
         network,
         required_labels: new.node_labels,
         metadata: new.metadata,
     };
-    let placing = placement::begin(&core, demand).await?;
-    let tx = placing.tx();
-    let session = tx.insert_session(&row).await?;
-    tx.append_event(session.id, EventKind::SessionCreated, &json!({}))
-        .await?;
-    let shape = view::fresh(tx, session, placing.placed()).await?;
-    let body = serde_json::to_string(&shape).map_err(|error| ApiError::internal("session", &error))?;
-    if let Some(keyed) = &keyed
-        && !keyed.store(tx, StatusCode::CREATED, &body).await?
-    {
-        drop(placing);
-        return keyed.first(&core).await;
+    match (admit(&core, row, keyed.clone()).await, keyed) {
+        (Ok(Admitted::Stored { body, .. }), _) => Ok(answer(StatusCode::CREATED, body)),
+        (Ok(Admitted::First), Some(keyed)) => keyed.first(&core).await,
+        (Ok(Admitted::First), None) => Err(ApiError::internal("admission", &PlaceError::Unanswered)),
+        // The last place may have gone to this very request, asked before.
+        (Err(error @ PlaceError::Refused(_)), Some(keyed)) => {
+            keyed.replay(&core).await?.ok_or_else(|| error.into())
+        }
+        (Err(error), _) => Err(error.into()),
     }
-    placing.commit().await?;
-    Ok(answer(StatusCode::CREATED, body))
 }

@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use oac_model::{Digest, ProjectId};
-use oac_store::{StoreError, Tx};
+use oac_store::{IdempotencyRow, StoreError, Tx};
 use serde::Serialize;
 
 use crate::{Core, http::ApiError, limits};
@@ -15,7 +15,8 @@ use crate::{Core, http::ApiError, limits};
 const HEADER: &str = "idempotency-key";
 
 /// One keyed request.
-pub(super) struct Keyed {
+#[derive(Debug, Clone)]
+pub struct Keyed {
     project: ProjectId,
     /// The route and its object.
     scope: String,
@@ -24,6 +25,33 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
+    /// A request with this body to `scope`, the route and its object.
+    pub fn new(project: ProjectId, scope: &str, key: &str, body: Digest) -> Self {
+        Self {
+            project,
+            scope: scope.to_owned(),
+            key: key.to_owned(),
+            body,
+        }
+    }
+
+    /// What no other request to the same route and object has.
+    pub(super) fn key(&self) -> (ProjectId, String) {
+        (self.project, self.key.clone())
+    }
+
+    /// The answer, to be stored with the write it answers.
+    pub(super) fn record(&self, tx: &Tx, status: StatusCode, body: &str) -> IdempotencyRow {
+        IdempotencyRow {
+            project_id: self.project,
+            scope: self.scope.clone(),
+            key: self.key.clone(),
+            body_digest: self.body,
+            response: serde_json::json!({ "status": status.as_u16(), "body": body }),
+            created_at: tx.now(),
+        }
+    }
+
     /// The request's key; `None` without one.
     pub(super) fn of<T: Serialize>(
         headers: &HeaderMap,
@@ -49,12 +77,7 @@ impl Keyed {
         })?;
         // Members in declaration order and maps in key order: equal bodies give equal text.
         let text = serde_json::to_vec(body).map_err(|error| ApiError::internal("idempotency", &error))?;
-        Ok(Some(Self {
-            project,
-            scope,
-            key: key.to_owned(),
-            body: Digest::of(text),
-        }))
+        Ok(Some(Self::new(project, &scope, key, Digest::of(text))))
     }
 
     /// The stored answer to this request, if it was answered before; 409 if the key named another body.
@@ -95,9 +118,8 @@ impl Keyed {
 
     /// Stores the answer with the write it answers; false when another request with this key was first.
     pub(super) async fn store(&self, tx: &Tx, status: StatusCode, body: &str) -> Result<bool, StoreError> {
-        let response = serde_json::json!({ "status": status.as_u16(), "body": body });
-        tx.insert_idempotency_record(self.project, &self.scope, &self.key, self.body, &response)
-            .await
+        let record = self.record(tx, status, body);
+        Ok(tx.insert_idempotency_records(&[record]).await? == [true])
     }
 }
 

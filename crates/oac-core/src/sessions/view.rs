@@ -1,7 +1,7 @@
 //! From rows to what the routes answer.
 
 use oac_model::{ComputePhase, ProviderKind, SessionId};
-use oac_store::{AllocationRow, InputRow, Read, SessionRow, StoreError, TurnRow, Tx};
+use oac_store::{AllocationRow, InputRow, Read, SessionRow, StoreError, TurnRow};
 
 use super::shapes::{
     InputShape, NetworkShape, PlacementShape, SandboxShape, SessionShape, TurnCounts, TurnShape,
@@ -32,10 +32,10 @@ pub(super) async fn session(core: &Core, read: &Read, row: SessionRow) -> Result
     Ok(shape(row, placement, sandbox, TurnCounts { queued, running }))
 }
 
-/// A Session as its placing transaction creates it, before its allocation's row exists.
-pub(super) async fn fresh(tx: &Tx, row: SessionRow, placed: &Placed) -> Result<SessionShape, StoreError> {
+/// A Session as its placing transaction creates it.
+pub(super) fn fresh(row: SessionRow, placed: &Placed, backend: ProviderKind) -> SessionShape {
     let placement = PlacementShape {
-        backend: backend(tx).await?,
+        backend,
         node_id: Some(placed.node_id),
         generation: placed.placement.generation.get(),
         online: true,
@@ -44,21 +44,17 @@ pub(super) async fn fresh(tx: &Tx, row: SessionRow, placed: &Placed) -> Result<S
         state: SandboxState::Starting,
         compute_phase: Some(ComputePhase::Disabled),
         diagnostic: String::new(),
-        changed_at: Some(tx.now()),
+        changed_at: Some(row.created_at),
     };
-    Ok(shape(
-        row,
-        Some(placement),
-        sandbox,
-        TurnCounts {
-            queued: 0,
-            running: 0,
-        },
-    ))
+    let turns = TurnCounts {
+        queued: 0,
+        running: 0,
+    };
+    shape(row, Some(placement), sandbox, turns)
 }
 
 /// The selection changes its provider only while there is no placement (core.md section 5).
-async fn backend(read: &Read) -> Result<ProviderKind, StoreError> {
+pub(super) async fn backend(read: &Read) -> Result<ProviderKind, StoreError> {
     Ok(read.deployment().await?.provider.unwrap_or(ProviderKind::Docker))
 }
 

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod admissions;
 mod calls;
 mod create;
 mod crowd;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use oac_core::{
     allocations::{self, Cause},
-    placement::{self, Demand, PlaceError},
+    placement::{self, PlaceError},
+    sessions::admission::{Admitted, admit},
 };
-use oac_lifecycle::placement::Request;
 use oac_model::{
     AllocationId, AllocationState, EnvironmentId, InputId, Network, SessionId, TurnId, TurnState,
 };
@@ -45,25 +45,20 @@ pub async fn core_under_tls(folder: &std::path::Path) -> TestCore {
 
 /// Places a new Session, as its route does.
 pub async fn session(core: &TestCore) -> Result<(SessionId, AllocationId), PlaceError> {
-    let demand = Demand {
-        project_id: core.project_id,
-        session_id: SessionId::random(),
-        environment_id: EnvironmentId::random(),
-        request: Request::default(),
-    };
     let new = NewSession {
-        id: demand.session_id,
-        project_id: demand.project_id,
-        environment_id: demand.environment_id,
+        id: SessionId::random(),
+        project_id: core.project_id,
+        environment_id: EnvironmentId::random(),
         name: None,
         network: Network::default(),
         required_labels: Default::default(),
         metadata: Default::default(),
     };
-    let placing = placement::begin(core.core(), demand).await?;
-    placing.tx().insert_session(&new).await?;
-    let placed = placing.commit().await?;
-    Ok((new.id, placed.allocation_id))
+    let session = new.id;
+    match admit(core.core(), new, None).await? {
+        Admitted::Stored { placed, .. } => Ok((session, placed.allocation_id)),
+        Admitted::First => panic!("there is no key"),
+    }
 }
 
 pub async fn begin(core: &TestCore) -> oac_store::Tx {
