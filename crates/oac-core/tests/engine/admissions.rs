@@ -25,10 +25,15 @@ fn request(core: &TestCore, key: &str, body: &Value) -> RequestBuilder {
         .json(body)
 }
 
+#[allow(clippy::disallowed_methods, reason = "a test's own task")]
+fn start<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(future)
+}
+
 /// An application asks under `key`; the answer comes when it comes.
 fn ask(core: &TestCore, key: &str, body: Value) -> JoinHandle<Answer> {
     let request = request(core, key, &body);
-    tokio::spawn(async move { try_send(request).await.unwrap() })
+    start(async move { try_send(request).await.unwrap() })
 }
 
 fn named(key: &str) -> Value {
@@ -251,7 +256,7 @@ async fn who_leaves_while_others_are_stored_gets_no_session_and_who_leaves_at_th
     hold.reached().await;
     at_commit.abort();
     let (core_, left) = (core.core().clone(), fresh(&core));
-    let leaving = tokio::spawn(async move { admit(&core_, left, None).await });
+    let leaving = start(async move { admit(&core_, left, None).await });
     until_waiting(&core, 1).await;
     leaving.abort();
     assert!(leaving.await.unwrap_err().is_cancelled());
@@ -349,7 +354,7 @@ async fn pg_the_connection_that_breaks_at_a_commit_breaks_it_for_all_in_it_and_e
     tx.set_node_cordoned(cordoned.id(), true).await.unwrap();
     let asked = behind_first(&core, &KEYS).await;
     let own = faults.hold_next(Side::Before);
-    let cordoning = tokio::spawn(tx.commit());
+    let cordoning = start(tx.commit());
     own.reached().await;
     // The commit after this one is that of all of them.
     let hold = faults.hold_next(Side::Before);
