@@ -21,7 +21,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 
 /// What may be served, as it was read last.
 #[derive(Default)]
-pub(crate) struct Releases {
+pub struct Releases {
     shelf: Mutex<Arc<Shelf>>,
     verdicts: Mutex<HashMap<FileKey, bool>>,
     /// Something may be unread.

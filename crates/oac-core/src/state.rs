@@ -42,7 +42,7 @@ pub struct Core {
     pub accesses: Accesses,
     pub metrics: Metrics,
     /// The files of nodes.
-    pub(crate) releases: Releases,
+    pub releases: Releases,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }
