@@ -227,8 +227,7 @@ pub(crate) async fn choose<'a>(
     for (choice, request) in choices.iter().zip(requests) {
         if choice.answer() == Answer::Unavailable {
             // Perhaps room is made, and found when it comes again.
-            core.pokes
-                .want_room(pressure::Wanted::Place((*request).clone()));
+            core.pokes.want_room(pressure::Wanted::Place((*request).clone()));
         }
     }
     Ok(choices)
