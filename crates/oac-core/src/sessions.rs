@@ -8,6 +8,7 @@ mod body;
 mod create;
 mod events;
 mod files;
+mod frames;
 mod idempotency;
 mod inputs;
 mod output;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    frames::SessionStreamEvent,
     read::target_session,
     stream::{self, Found, event},
 };
@@ -45,7 +46,7 @@ pub(crate) struct SessionEvent {
     get,
     path = "/v1/sessions/{session_id}/events",
     params(("session_id" = String, Path, format = Uuid), EventsQuery),
-    responses((status = 200, description = "SessionEvent each", body = SessionEvent, content_type = "text/event-stream"))
+    responses((status = 200, description = "One event after another", body = SessionStreamEvent, content_type = "text/event-stream"))
 )]
 pub(crate) async fn follow_events(
     State(core): State<Arc<Core>>,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    frames::OutputStreamEvent,
     read::target_session,
     shapes::OutputEnd,
     stream::{self, Found, event},
@@ -60,8 +61,9 @@ pub(crate) enum OutputStreamName {
     ),
     responses((
         status = 200,
-        description = "Events `output` (OutputRecord) and a last one `end` (OutputEnd)",
-        content((OutputRecord<'static> = "text/event-stream"), (OutputEnd = "text/event-stream; event=end"))
+        description = "One event after another",
+        body = OutputStreamEvent,
+        content_type = "text/event-stream"
     ))
 )]
 pub(crate) async fn follow_output(

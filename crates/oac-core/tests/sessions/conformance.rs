@@ -94,6 +94,11 @@ fn wrong(
     let Some(content) = content.get(media) else {
         return Some(format!("{status} of type {media:?} is not described"));
     };
+    if media == "text/event-stream" {
+        let events = body.as_array().into_iter().flatten();
+        let mut misfits = events.filter_map(|event| schemas.misfit(&content["schema"], event));
+        return misfits.next().map(|misfit| format!("an event that{misfit}"));
+    }
     if media != "application/json" {
         return None;
     }
@@ -101,13 +106,13 @@ fn wrong(
     Some(format!("{status} with a body that{misfit}"))
 }
 
-/// Status, media type, and the document if there is one. An event stream is not read: it may never end.
-async fn read(answer: reqwest::Response) -> (u16, String, Value) {
+/// Status, media type, and the document if there is one; the events of a stream that there are at once.
+async fn read(mut answer: reqwest::Response) -> (u16, String, Value) {
     let status = answer.status().as_u16();
     let media = answer.headers().get(CONTENT_TYPE);
     let media = media.map_or("", |media| media.to_str().unwrap()).to_owned();
     if media == "text/event-stream" {
-        return (status, media, Value::Null);
+        return (status, media, events(&mut answer).await);
     }
     let bytes = answer.bytes().await.unwrap();
     let body = match serde_json::from_slice(&bytes) {
@@ -116,6 +121,29 @@ async fn read(answer: reqwest::Response) -> (u16, String, Value) {
         Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
     };
     (status, media, body)
+}
+
+/// The events before a stream's first comment, which says that there is nothing more now, or before its end.
+async fn events(answer: &mut reqwest::Response) -> Value {
+    let mut bytes = Vec::new();
+    let quiet = |bytes: &[u8]| bytes.starts_with(b":\n") || bytes.windows(4).any(|four| four == b"\n\n:\n");
+    while !quiet(&bytes) {
+        match answer.chunk().await.unwrap() {
+            Some(chunk) => bytes.extend_from_slice(&chunk),
+            None => break,
+        }
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    let events = text
+        .split("\n\n")
+        .filter(|event| !event.is_empty() && !event.starts_with(':'));
+    let event = |event: &str| -> Value {
+        let fields = event.lines().map(|line| line.split_once(": ").unwrap());
+        fields
+            .map(|(name, value)| (name.to_owned(), Value::from(value)))
+            .collect()
+    };
+    events.map(event).collect()
 }
 
 fn seeds() -> std::ops::Range<u64> {

@@ -5,10 +5,12 @@
 use oac_peer::Random;
 use serde_json::{Map, Value, json};
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 22] = [
     "$ref",
     "additionalProperties",
     "allOf",
+    "contentMediaType",
+    "contentSchema",
     "default",
     "description",
     "enum",
@@ -88,6 +90,13 @@ impl Schemas<'_> {
             return Some(format!(" is {value}, not {}", schema["type"]));
         }
         match value {
+            Value::String(text) if schema["contentSchema"].is_object() => {
+                assert_eq!(schema["contentMediaType"], "application/json");
+                match serde_json::from_str(text) {
+                    Ok(document) => self.misfit(&schema["contentSchema"], &document),
+                    Err(error) => Some(format!(" is {text:?}, no JSON: {error}")),
+                }
+            }
             Value::String(text) => misfit_of_text(schema, text),
             Value::Number(_) => {
                 let number = value.as_f64().unwrap_or_default();
