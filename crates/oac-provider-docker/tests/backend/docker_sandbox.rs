@@ -209,3 +209,41 @@ async fn a_node_killed_around_any_effect_of_create_answers_as_the_table_says() {
 async fn a_node_killed_around_any_effect_of_kill_has_no_tombstone_and_kills_again() {
     die_in_kill(Engine::Real).await;
 }
+
+/// One crash-looping sandbox; killed when the engine has restarted it so often.
+async fn killed_in_a_crash_loop(world: &DockerWorld, restarts: i64) {
+    let r = world.bootstrap().reference;
+    let id = world.crashing_container(&r).await;
+    let path = format!("/containers/{id}/json");
+    let restarted = async || {
+        let (_, now) = world.engine_call(Method::GET, &path, None).await;
+        now["RestartCount"].as_i64() >= Some(restarts)
+    };
+    while !restarted().await {
+        tokio::task::yield_now().await;
+    }
+    world.provider().kill(&r, later()).await.unwrap();
+    let info = world.provider().info(&r, later()).await.unwrap();
+    assert!(info.is_settled_receipt_of(&r), "{info:?}");
+}
+
+// Docker 20.10 keeps the place of a container, and with it the network, that is removed while its restart policy starts
+// it; until the engine itself is restarted.
+#[tokio::test]
+async fn sandboxes_killed_while_the_engine_restarts_them_leave_their_network_free() {
+    let world = DockerWorld::real().await;
+    for _ in 0..5 {
+        futures_util::future::join_all((0..8).map(|n| killed_in_a_crash_loop(&world, n % 3))).await;
+    }
+    let path = format!("/networks/{}", world.network());
+    let until = later();
+    loop {
+        // A removed container's place is freed a moment after the engine answered.
+        let (status, answer) = world.engine_call(Method::DELETE, &path, None).await;
+        if status.is_success() {
+            break;
+        }
+        assert!(Instant::now() < until, "the network stays: {answer}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

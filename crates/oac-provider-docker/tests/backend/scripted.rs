@@ -320,3 +320,60 @@ async fn core_holds_the_same_declarations_as_the_backend() {
         assert_eq!(held.enforces(access), provider.declarations().enforces(access));
     }
 }
+
+/// The calls that changed the engine, without what they name.
+fn changes(world: &DockerWorld) -> Vec<String> {
+    let kind = |call: &String| {
+        let (method, path) = call.split_once(' ').unwrap();
+        let path = path.split('?').next().unwrap();
+        let parts: Vec<_> = path.split('/').collect();
+        let last = parts.get(3).copied().unwrap_or_default();
+        (method != "GET").then(|| format!("{method} {} {last}", parts[1]).trim_end().to_owned())
+    };
+    world.tap.calls().iter().filter_map(kind).collect()
+}
+
+#[tokio::test]
+async fn a_container_is_stopped_before_it_is_removed() {
+    let world = DockerWorld::scripted().await;
+    let b = world.bootstrap();
+    world.provider().create(&b, later()).await.unwrap();
+    let before = changes(&world).len();
+    world.provider().kill(&b.reference, later()).await.unwrap();
+    let expected = [
+        "POST containers stop",
+        "DELETE containers",
+        "DELETE volumes",
+        "DELETE volumes",
+    ];
+    assert_eq!(changes(&world)[before..], expected);
+}
+
+// inv: INV-V8
+#[tokio::test]
+async fn a_kill_that_meets_a_foreign_container_or_volume_stops_nothing() {
+    for foreign in [Arrange::ForeignHolder, Arrange::ForeignPart, Arrange::ForeignTwin] {
+        let world = DockerWorld::scripted().await;
+        let r = world.bootstrap().reference;
+        world.arrange(foreign(r)).await;
+        let before = changes(&world).len();
+        let refused = world.provider().kill(&r, later()).await;
+        assert!(matches!(refused, Err(Failure::Ownership(_))), "{refused:?}");
+        assert_eq!(changes(&world).len(), before);
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_vanishes_or_will_not_be_stopped_is_removed_all_the_same() {
+    for status in [404, 409, 500] {
+        let world = DockerWorld::scripted().await;
+        let b = world.bootstrap();
+        world.provider().create(&b, later()).await.unwrap();
+        let stop = Box::new(move |_: &http::Method, path: &str| path.ends_with("/stop"));
+        world.tap.once(stop, Fault::Refuse(status));
+        world.provider().kill(&b.reference, later()).await.unwrap();
+        assert_eq!(world.standing().await, (0, false, 0), "{status}");
+        let info = world.provider().info(&b.reference, later()).await.unwrap();
+        assert!(info.is_settled_receipt_of(&b.reference));
+    }
+}
