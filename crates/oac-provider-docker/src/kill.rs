@@ -84,7 +84,7 @@ impl Inner {
 }
 
 /// Ends a container, by the id that was verified, so that its restart policy never starts it again. Docker 20.10 keeps
-/// the place of one that is removed while it is being started, and with it the network (docs/decisions/0029).
+/// the place of one that is removed while it is being started, and with it the network (docs/decisions/0030).
 ///
 /// Whatever the engine refuses here, the removal decides.
 async fn stop(session: &mut Session, id: &str) -> Result<(), Failure> {
