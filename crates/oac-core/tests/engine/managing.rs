@@ -1,5 +1,7 @@
 //! Managing nodes: what they are told, what their statuses change, and which generations they may drop.
 
+use std::time::Duration;
+
 use oac_model::{Digest, EnvironmentId, Generation, PlacementId};
 use oac_store::{GenerationState as Stored, NewPlacement, NodeRow};
 use oac_testkit::core::TestCore;
@@ -411,4 +413,42 @@ async fn a_fixed_node_that_asks_for_retention_is_closed_and_gets_no_deployment()
     };
     assert_eq!(ack.deployment, None);
     assert!(asks(&core, &mut greeted, 1, &[(1, None)]).await.is_none());
+}
+
+async fn collected(on: On) {
+    let core = world::core(on).await;
+    let node = Node::enroll(&core, 4).await;
+    let _greeted = connect(&core, &node, vec![status(&core, 1, READY).await]).await;
+    // 1 is pinned; more than one transaction removes were targets once; the last one is.
+    for n in 0..40 {
+        core.deploy(1, 1024 + n).await;
+    }
+    let rows = async || {
+        let read = core.core().store.single();
+        let mut left = Vec::new();
+        for n in 1..=41 {
+            if read.generation(generation(n)).await.unwrap().is_some() {
+                left.push(n);
+            }
+        }
+        left
+    };
+    assert_eq!(rows().await.len(), 41);
+    core.core().hub.clock().skip(Duration::from_secs(600));
+    world::eventually("what nothing keeps is gone", async || rows().await == [1, 41]).await;
+    core.deploy(1, 512).await;
+    let target = core.core().store.single().deployment().await.unwrap().target();
+    assert_eq!(target, Some(generation(42)), "no number comes back");
+}
+
+// inv: INV-C4
+#[tokio::test]
+async fn rows_of_generations_that_nothing_keeps_are_removed_and_no_number_comes_back() {
+    collected(On::Sqlite).await;
+}
+
+// inv: INV-C4
+#[tokio::test]
+async fn pg_rows_of_generations_that_nothing_keeps_are_removed_and_no_number_comes_back() {
+    collected(On::Postgres).await;
 }
