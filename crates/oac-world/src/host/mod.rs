@@ -1,8 +1,8 @@
 //! A host: its disk, its engine, and the node process that comes and goes on it.
 
+pub(crate) mod effects;
 pub(crate) mod engine;
 mod generations;
-pub(crate) mod helper;
 mod messages;
 pub(crate) mod native;
 mod process;

@@ -12,7 +12,7 @@ use oac_wire::{
 };
 
 use super::{
-    helper::{Ask, Helper},
+    effects::{Ask, Helper},
     native::WorkId,
 };
 use crate::{

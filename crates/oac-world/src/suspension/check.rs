@@ -10,7 +10,7 @@ use oac_model::{AllocationId, AllocationState, ComputePhase as P};
 use crate::{
     database::{AllocationRow, Detail},
     defect::Defect,
-    host::helper::Ask,
+    host::effects::Ask,
     ids,
     invariant::Invariant,
     world::World,
