@@ -150,7 +150,7 @@ async fn forgotten(on: On) {
         assert_eq!(scene.ends().await, [(true, true), (false, false)]);
     }
     let told = json!({ "session_id": scene.session, "node_id": other.id(), "former_computes": [home.id()] });
-    assert_eq!(scene.discards().await, [told.clone()]);
+    assert_eq!(scene.discards().await, std::slice::from_ref(&told));
     assert_eq!(scene.backend.asked(Operation::KillCompute), []);
 
     // It was to never return, and does.
