@@ -357,9 +357,11 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Gives up a sandbox that ended or is missing on a node that is online, or whose wake or restore keeps failing, as its
-         *     `discardable` says: its Turn ends `interrupted`, what is left of it is removed, and the Session's next input gets a new
-         *     sandbox. 409 otherwise.
+         * Gives up what Core cannot prove gone. With `accept_loss` a sandbox that ended or is missing on a node that is online, or
+         *     whose wake or restore keeps failing, as its `discardable` says: its Turn ends `interrupted`, what is left of it is removed,
+         *     and the Session's next input gets a new sandbox. With `former_computes` what it once ran at the nodes of that name, which
+         *     will never return: the sandbox goes on, and neither its removal nor the removal of those nodes waits for them any more.
+         *     Repeating that changes nothing. 409 `sandbox_not_discardable` otherwise.
          */
         post: operations["discard_allocation"];
         delete?: never;
@@ -901,11 +903,17 @@ export interface components {
              *     `provider_unavailable`.
              */
             diagnostic: string;
-            /** @description An operator may give it up: it ended or is missing on a node that is online, or its wake or restore keeps failing. */
+            /**
+             * @description An operator may give it up: it ended or is missing on a node that is online, its wake or restore keeps failing, or its
+             *     removal waits for former computes alone.
+             */
             discardable: boolean;
             /** Format: uuid */
             environment_id: string;
-            /** @description The nodes whose former computes may be discarded. */
+            /**
+             * @description The nodes whose former computes may be discarded: they are offline, and did not confirm that what they once ran of the
+             *     sandbox is gone.
+             */
             former_computes: string[];
             /** Format: uuid */
             id: string;
@@ -1039,10 +1047,18 @@ export interface components {
             runtime?: components["schemas"]["RuntimeRelease"];
             workspace?: components["schemas"]["Workspace"];
         };
-        /** @description What the operator accepts. */
+        /** @description What the operator accepts: one of the two, and true. */
         Discard: {
-            /** @description Always true: the sandbox, its files and its running Turn are lost. */
-            accept_loss: boolean;
+            /**
+             * @description The sandbox, its files and its running Turn are lost. Of one that is being removed already, the same as
+             *     `former_computes`.
+             */
+            accept_loss?: boolean;
+            /**
+             * @description The nodes shown as `former_computes` never return. What they once ran of the sandbox counts as ended; the sandbox goes
+             *     on.
+             */
+            former_computes?: boolean;
         };
         /** @description How the node is being emptied. */
         Drain: {
@@ -1414,6 +1430,17 @@ export interface components {
             offset: number;
             stream: components["schemas"]["OutputStreamName"];
         };
+        OutputStreamEvent: {
+            data: string;
+            /** @enum {string} */
+            event: "output";
+            /** @description For `Last-Event-ID`. */
+            id: string;
+        } | {
+            data: string;
+            /** @enum {string} */
+            event: "end";
+        };
         /** @enum {string} */
         OutputStreamName: "stdout" | "stderr";
         /** @description One page of a list. */
@@ -1431,11 +1458,17 @@ export interface components {
                  *     `provider_unavailable`.
                  */
                 diagnostic: string;
-                /** @description An operator may give it up: it ended or is missing on a node that is online, or its wake or restore keeps failing. */
+                /**
+                 * @description An operator may give it up: it ended or is missing on a node that is online, its wake or restore keeps failing, or its
+                 *     removal waits for former computes alone.
+                 */
                 discardable: boolean;
                 /** Format: uuid */
                 environment_id: string;
-                /** @description The nodes whose former computes may be discarded. */
+                /**
+                 * @description The nodes whose former computes may be discarded: they are offline, and did not confirm that what they once ran of the
+                 *     sandbox is gone.
+                 */
                 former_computes: string[];
                 /** Format: uuid */
                 id: string;
@@ -1746,6 +1779,13 @@ export interface components {
         };
         /** @enum {string} */
         SessionState: "idle" | "busy" | "failed" | "archived";
+        SessionStreamEvent: {
+            data: string;
+            /** @description The `type` in `data`. */
+            event: string;
+            /** @description For `Last-Event-ID`. */
+            id: string;
+        };
         SignIn: {
             /**
              * Format: password
@@ -3304,13 +3344,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description SessionEvent each */
+            /** @description One event after another */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["SessionEvent"];
+                    "text/event-stream": components["schemas"]["SessionStreamEvent"];
                 };
             };
             400: components["responses"]["Refusal"];
@@ -3855,14 +3895,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events `output` (OutputRecord) and a last one `end` (OutputEnd) */
+            /** @description One event after another */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["OutputRecord"];
-                    "text/event-stream; event=end": components["schemas"]["OutputEnd"];
+                    "text/event-stream": components["schemas"]["OutputStreamEvent"];
                 };
             };
             400: components["responses"]["Refusal"];

@@ -358,7 +358,7 @@ async fn write(
     }
 }
 
-/// Retried until done or the epoch is lost.
+/// Retried until done, the epoch is lost or Core stops: presence that stays is of an epoch that ended, and counts no more.
 async fn remove(core: Arc<Core>, subject: presence::Subject) -> Stored {
     loop {
         match presence::remove(&core, &subject).await {
@@ -366,7 +366,11 @@ async fn remove(core: Arc<Core>, subject: presence::Subject) -> Stored {
             Err(presence::RemoveError::EpochLost) => return Stored::Forbidden,
             Err(presence::RemoveError::Storage) => {
                 tracing::warn!(node_id = %subject.node_id, "presence is not removed yet");
-                tokio::time::sleep(limits::REMOVAL_RETRY).await;
+                let pause = tokio::time::sleep(limits::REMOVAL_RETRY);
+                let stopping = core.tasks.stopping();
+                if stopping.run_until_cancelled(pause).await.is_none() {
+                    return Stored::Forbidden;
+                }
             }
         }
     }

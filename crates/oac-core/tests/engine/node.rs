@@ -157,17 +157,20 @@ impl Node {
 
     /// Likewise, to a Core at `url`.
     pub async fn connect_to(&mut self, url: &str) {
+        let dialed = self.dial(url).await;
+        assert_eq!(dialed, Ok(()), "the dial was refused");
+    }
+
+    /// Likewise, unless Core refuses this identity for good.
+    pub async fn dial(&mut self, url: &str) -> Result<(), StatusCode> {
         self.kill().await;
         let greeted = loop {
             match greet_at(url, &self.enrolled, &self.health()).await {
                 Ok(greeted) => break greeted,
-                Err(status) => {
-                    assert!(
-                        matches!(status.as_u16(), 409 | 503),
-                        "the dial was answered {status}"
-                    );
+                Err(status) if matches!(status.as_u16(), 409 | 503) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
+                Err(status) => return Err(status),
             }
         };
         let (host, changed) = (self.host.clone(), self.changed.clone());
@@ -175,6 +178,7 @@ impl Node {
             serve(greeted, host).await;
             changed.notify_waiters();
         }));
+        Ok(())
     }
 
     /// Kills the node's process; its host stays as it is.

@@ -219,3 +219,18 @@ async fn each_pin_of_a_shared_transaction_moves_by_its_own_report_and_a_wrong_di
         assert_eq!(row.serving_generation, pin, "{number}");
     }
 }
+
+#[tokio::test]
+async fn a_core_whose_database_is_gone_stops_without_waiting_for_it() {
+    let mut core = world::core(On::Sqlite).await;
+    let mut node = Node::start(&core, 1).await;
+    let inner = core.core().clone();
+    inner.store.faults().die_at(1, Side::Before);
+    node.kill().await;
+    world::eventually("what says that the node left is not stored", async || {
+        inner.store.faults().is_dead()
+    })
+    .await;
+    core.stop().await;
+    assert!(inner.tasks.shutdown().await, "a task went on");
+}

@@ -236,7 +236,7 @@ fn misfit_of_text(schema: &Value, text: &str) -> Option<String> {
     let short = schema["minLength"].as_u64().is_some_and(|least| length < least);
     let long = schema["maxLength"].as_u64().is_some_and(|most| length > most);
     let fits = match schema["format"].as_str() {
-        None | Some("binary") => true,
+        None | Some("binary" | "password") => true,
         Some("uuid") => text
             .parse::<oac_model::SessionId>()
             .is_ok_and(|id| id.to_string() == text),
