@@ -4,12 +4,11 @@
 //! |---|---|---|---|---|
 //! | 1 receipt `killing` durable | everything | killing | live: its id and state, settled while running; else the leftover | continues |
 //! | 2 inventory, ownership checked | everything | killing | the same | continues |
-//! | 3 container stopped | everything | killing | the leftover, unsettled | continues |
-//! | 4 container removed | two volumes | killing | the leftover, unsettled | continues |
-//! | 5 first volume removed | one volume | killing | the leftover, unsettled | continues |
-//! | 6 second volume removed | – | killing | `not_found`, unsettled | success, tombstone |
-//! | 7 absence confirmed | – | killing | `not_found`, unsettled | success, tombstone |
-//! | 8 tombstone durable | – | tombstone | settled absent | success |
+//! | 3 container removed | two volumes | killing | the leftover, unsettled | continues |
+//! | 4 first volume removed | one volume | killing | the leftover, unsettled | continues |
+//! | 5 second volume removed | – | killing | `not_found`, unsettled | success, tombstone |
+//! | 6 absence confirmed | – | killing | `not_found`, unsettled | success, tombstone |
+//! | 7 tombstone durable | – | tombstone | settled absent | success |
 //!
 //! `create` answers `exists` at every row.
 
@@ -18,7 +17,7 @@ use oac_model::Reference;
 use oac_provider::{Cause, Failure, PhaseEvent, Receipt};
 
 use crate::{
-    engine::{EngineError, Session},
+    engine::EngineError,
     inventory::Inventory,
     provider::{Entered, Inner, inventory_failure, unconfirmed},
 };
@@ -61,7 +60,6 @@ impl Inner {
         let Entered { session, names, .. } = entered;
         let found = Inventory::take(session, names).await.map_err(inventory_failure)?;
         for container in &found.containers {
-            stop(session, &container.id).await?;
             let path = format!("/containers/{}?force=true", container.id);
             gone_is_fine(session.act(Method::DELETE, &path, None).await)?;
         }
@@ -80,18 +78,6 @@ impl Inner {
                 "the engine still lists something of this reference",
             )))
         }
-    }
-}
-
-/// Ends a container, by the id that was verified, so that its restart policy never starts it again. Docker 20.10 keeps
-/// the place of one that is removed while it is being started, and with it the network (docs/decisions/0030).
-///
-/// Whatever the engine refuses here, the removal decides.
-async fn stop(session: &mut Session, id: &str) -> Result<(), Failure> {
-    let path = format!("/containers/{id}/stop?t=0");
-    match session.act(Method::POST, &path, None).await {
-        Err(error) if error.status().is_some() => Ok(()),
-        other => other.map_err(unconfirmed),
     }
 }
 

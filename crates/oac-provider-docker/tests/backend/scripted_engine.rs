@@ -250,7 +250,7 @@ impl World {
                 container["State"]["StartedAt"] = "2026-01-02T03:04:05.000000006Z".into();
                 answer(204, Value::Null)
             }
-            ("POST", ["kill" | "stop"]) => {
+            ("POST", ["kill"]) => {
                 status("exited");
                 answer(204, Value::Null)
             }

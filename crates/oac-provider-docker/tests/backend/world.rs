@@ -245,23 +245,6 @@ impl DockerWorld {
         assert_eq!(status, 201, "{answer}");
     }
 
-    /// Makes and starts a container of `r`, as the provider names and labels it, whose program ends at once, again and
-    /// again.
-    pub(crate) async fn crashing_container(&self, r: &Reference) -> String {
-        let body = json!({
-            "Image": self.image.lock().to_string(), "Entrypoint": [image::TOOL, "read", "/missing"],
-            "Labels": self.labels(r),
-            "HostConfig": {"NetworkMode": self.network, "RestartPolicy": {"Name": "unless-stopped"}},
-        });
-        let path = format!("/containers/create?name={}", self.name(r));
-        let (status, answer) = self.engine_call(Method::POST, &path, Some(body)).await;
-        assert_eq!(status, 201, "{answer}");
-        let id = answer["Id"].as_str().unwrap().to_owned();
-        let path = format!("/containers/{id}/start");
-        assert!(self.engine_call(Method::POST, &path, None).await.0.is_success());
-        id
-    }
-
     async fn plain_volume(&self, name: &str, labels: Value) {
         let body = json!({"Name": name, "Labels": labels});
         let (status, answer) = self
