@@ -39,6 +39,7 @@ pub struct Story {
     pub key: Secret,
     pub cli_config: PathBuf,
     folder: tempfile::TempDir,
+    ended: bool,
 }
 
 impl Story {
@@ -93,6 +94,7 @@ impl Story {
             key,
             cli_config,
             folder,
+            ended: false,
         }
     }
 
@@ -350,6 +352,7 @@ impl Story {
         }
         self.installation.stop_core().await;
         self.engine.clear(self.id).await.unwrap();
+        self.ended = true;
         let left = self.engine.leftovers(self.id).await.unwrap();
         assert!(left.containers.is_empty() && left.volumes.is_empty(), "{left:?}");
     }
@@ -360,9 +363,9 @@ impl Story {
 }
 
 impl Drop for Story {
-    /// A failed test must not leave containers behind either.
+    /// One that did not come to its end, as in a failed test, leaves no containers behind either.
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if self.ended {
             return;
         }
         let filter = format!("label=io.oac.installation={}", self.id);

@@ -22,7 +22,7 @@ while (my $client = $listener->accept) {
 #[tokio::test]
 async fn docker_a_server_in_a_real_sandbox_is_reached_through_its_port() {
     let story = Story::begin(None).await;
-    let _node = story.add_node("one", 1).await;
+    let node = story.add_node("one", 1).await;
     let session = story.new_session().await;
     let at = format!("/v1/sessions/{session}/ports/8000");
     // Nothing listens yet; the request waits for its sandbox all the same.
@@ -64,4 +64,5 @@ async fn docker_a_server_in_a_real_sandbox_is_reached_through_its_port() {
             &format!("x-forwarded-prefix: {at}"),
         ]
     );
+    story.end(vec![node]).await;
 }
