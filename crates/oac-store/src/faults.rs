@@ -52,6 +52,17 @@ struct State {
     dead: bool,
     hold: Option<(Side, Arc<Gate>)>,
     counts: Vec<(&'static str, u64)>,
+    loses: Option<Loss>,
+}
+
+/// A commit whose answer is lost.
+#[derive(Debug)]
+struct Loss {
+    /// In a statement of its transaction.
+    text: &'static str,
+    side: Side,
+    /// That statement was made: the next commit is the one.
+    met: bool,
 }
 
 /// What a test does to a store.
@@ -90,9 +101,33 @@ impl Faults {
         self.0.lock().counts.iter().map(|(_, count)| *count).collect()
     }
 
+    /// The answer to the next commit after a statement that holds this text is lost; its owner lives on. For a database
+    /// that writes one transaction at a time.
+    pub fn lose(&self, text: &'static str, side: Side) {
+        let met = false;
+        self.0.lock().loses = Some(Loss { text, side, met });
+    }
+
+    /// Whether no answer is left to be lost.
+    pub fn has_lost(&self) -> bool {
+        self.0.lock().loses.is_none()
+    }
+
     pub(crate) fn asked(&self, sql: &str) {
-        for (text, count) in &mut self.0.lock().counts {
+        let mut state = self.0.lock();
+        for (text, count) in &mut state.counts {
             *count += u64::from(sql.contains(*text));
+        }
+        if let Some(loss) = &mut state.loses {
+            loss.met |= sql.contains(loss.text);
+        }
+    }
+
+    fn answer(&self, side: Side) -> Result<(), StoreError> {
+        let lost = self.0.lock().loses.take_if(|loss| loss.met && loss.side == side);
+        match lost {
+            Some(_) => Err(unanswered("the answer to a commit is lost")),
+            None => Ok(()),
         }
     }
 
@@ -114,7 +149,8 @@ impl Faults {
             }
         }
         drop(state);
-        self.alive()
+        self.alive()?;
+        self.answer(Side::Before)
     }
 
     pub(crate) async fn after_commit(&self) -> Result<(), StoreError> {
@@ -122,16 +158,21 @@ impl Faults {
         let mut state = self.0.lock();
         state.dead |= state.dies == Some((0, Side::After));
         drop(state);
-        self.alive()
+        self.alive()?;
+        self.answer(Side::After)
     }
 
     pub(crate) fn alive(&self) -> Result<(), StoreError> {
         if self.is_dead() {
-            let source = DbErr::Custom("this Core is dead".to_owned());
-            return Err(StoreError::Unknown { source });
+            return Err(unanswered("this Core is dead"));
         }
         Ok(())
     }
+}
+
+fn unanswered(why: &str) -> StoreError {
+    let source = DbErr::Custom(why.to_owned());
+    StoreError::Unknown { source }
 }
 
 impl Store {

@@ -8,6 +8,7 @@ mod host;
 mod links;
 mod pace;
 mod pressure;
+mod unanswered;
 
 use std::sync::Arc;
 

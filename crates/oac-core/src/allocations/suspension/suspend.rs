@@ -133,8 +133,10 @@ pub(super) async fn suspend(core: &Core, rows: &Rows, room: &Room) -> Result<Don
     store(core, rows, Event::QuiescingBegun(operation), detail).await?;
     match quiesce(core, &link, operation).await {
         Quieted::Busy => {
-            store(core, rows, Event::QuiesceRefused, detail).await?;
+            let stored = store(core, rows, Event::QuiesceRefused, detail).await;
+            // Also after a commit that was not answered: a Turn may wait.
             core.links.wake(rows.row.id);
+            stored?;
             return Ok(Done::Told(Told::NotSent { node }));
         }
         Quieted::Parked => {}

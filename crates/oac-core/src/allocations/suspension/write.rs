@@ -81,7 +81,12 @@ pub(in crate::allocations) async fn store_for(
         Event::Quiesced => suspend::recheck_quiesced(&tx, &session).await?,
         _ => {}
     }
+    let before = rows.row.compute_phase;
     let (row, turns) = apply(&tx, rows, event, &detail).await?;
+    // A sandbox that is to wake is admitted by a link of its own (INV-S21). Of one whose suspend was given up before its
+    // runtime was parked the link may still be open, and a runtime that is linked dials no other.
+    let wakes = row.compute_phase == ComputePhase::Waking && before != ComputePhase::Waking;
+    let link = core.links.current(known.id).filter(|_| wakes);
     let mut slots = Vec::new();
     for node in nodes {
         slots.push((
@@ -90,7 +95,12 @@ pub(in crate::allocations) async fn store_for(
             tx.slot_counts(Some(node.id)).await?,
         ));
     }
-    Applied { row, slots, turns }.commit(core, tx, known).await
+    let stored = Applied { row, slots, turns }.commit(core, tx, known).await;
+    // However the commit was answered: it may be stored, and a link that ends too much is opened again.
+    if let Some(link) = link {
+        link.end();
+    }
+    stored
 }
 
 /// The nodes whose counts the event may change, ascending.
