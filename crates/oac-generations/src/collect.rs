@@ -257,6 +257,9 @@ impl<'a> Collection<'a> {
         let Some(artifacts) = self.original(source)? else {
             return Ok(doomed);
         };
+        // A predecessor may have been killed between a removal and its sync: a name that is only seen as missing comes
+        // back with the power, and nothing would ever remove it after the marker.
+        payload::sync_names(self.store.root(), artifacts.sha256.keys().map(String::as_str))?;
         self.check_known(selection, &artifacts)?;
         for (key, sha256) in &artifacts.sha256 {
             let path = self.store.layout().root().join(key);

@@ -1,6 +1,9 @@
 //! The files of a release on this host: verified before anything is fetched, fetched only where missing, never changed.
 
-use std::io::{self, Read, Seek};
+use std::{
+    collections::BTreeSet,
+    io::{self, Read, Seek},
+};
 
 use oac_model::{Digest, SourceCommit};
 use oac_records::{Directory, FileMode, Partial, RecordError};
@@ -215,6 +218,26 @@ pub(crate) fn remove_tree(directory: &Directory, keys: &[String]) -> Result<(), 
             place.remove_directory(name)?;
         } else {
             place.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes durable what became of the names of `keys` below `directory`, whether they are there or not: each directory on
+/// the way to one, as far as it exists.
+pub(crate) fn sync_names<'a>(
+    directory: &Directory,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> Result<(), RecordError> {
+    let mut parents = BTreeSet::new();
+    for key in keys {
+        parents.insert("");
+        parents.extend(key.match_indices('/').map(|(end, _)| &key[..end]));
+    }
+    for parent in parents {
+        let names: Vec<&str> = parent.split('/').filter(|name| !name.is_empty()).collect();
+        if let Some(place) = walk(directory, &names)? {
+            place.sync()?;
         }
     }
     Ok(())

@@ -113,7 +113,14 @@ impl Judge {
             .join("releases")
             .join(source(self.scenario.generation()).to_string());
         let shared = self.scenario == Scenario::CollectShared;
-        state == State::Purging && (shared || !left.contains_key(&release))
+        let original = match self.scenario {
+            Scenario::CollectEnrolled => self.scene.files(self.scenario.generation()),
+            _ => Vec::new(),
+        };
+        let gone = |key: &str| !left.contains_key(&self.scene.root().join(key));
+        state == State::Purging
+            && (shared || !left.contains_key(&release))
+            && original.iter().all(|(artifact, _)| gone(&artifact.key))
     }
 }
 

@@ -233,7 +233,7 @@ impl Scene {
         }
     }
 
-    fn files(&self, n: i64) -> Vec<(Artifact, Vec<u8>)> {
+    pub(crate) fn files(&self, n: i64) -> Vec<(Artifact, Vec<u8>)> {
         let keys: &[&str] = match self.provider {
             ProviderKind::Docker => &["runtime/seccomp.json", "images/runtime.tar.gz"],
             _ => &[
