@@ -6,7 +6,7 @@
 //! | records were loaded | their readiness begins; nothing is ready by its files |
 //! | a deployment was adopted | the target is wanted; a changed one cancels the running attempt |
 //! | Core keeps a generation no longer | rechecked when its turn comes; then it serves nothing any more |
-//! | the connection ended | its grants are void |
+//! | the connection ended | its grants are void; nothing is prepared or repaired until the next one delivers |
 //! | a probe ended | the only way to be ready |
 //! | a child ended | what it left is loaded again, whatever it said |
 //!
@@ -106,6 +106,8 @@ pub(super) struct Planner {
     entries: BTreeMap<Generation, Entry>,
     deployment: Option<Deployment>,
     connection: Option<Connection>,
+    /// The current connection has delivered a deployment: before that it authorizes no preparation and no repair.
+    authorized: bool,
     grants: VecDeque<Grant>,
     child: Option<Child>,
     turns: Turns,
@@ -121,6 +123,7 @@ impl Planner {
             entries: BTreeMap::new(),
             deployment: None,
             connection: None,
+            authorized: false,
             grants: VecDeque::new(),
             child: None,
             turns: Turns::default(),
@@ -154,9 +157,10 @@ impl Planner {
         self.connection = Some(Connection::new(id));
     }
 
-    /// Grants end with their connection; a collection that has started may finish.
+    /// Grants, and what it authorized, end with their connection; a child that has started may finish.
     pub(super) fn disconnected(&mut self) {
         self.connection = None;
+        self.authorized = false;
         self.grants.clear();
     }
 
@@ -167,6 +171,7 @@ impl Planner {
             serving: delivered.serving_generation.0,
         };
         self.deployment = Some(deployment);
+        self.authorized = true;
         self.uses.deployed(deployment);
         let canceled = self.attempts.deployed(deployment);
         if let Some(child) = &mut self.child
@@ -354,6 +359,9 @@ impl Planner {
     }
 
     fn prepare(&mut self, now: Duration, works_on: &dyn Fn(Generation) -> bool) -> Option<Effect> {
+        if !self.authorized {
+            return None;
+        }
         let candidates: Vec<Candidate> = self
             .entries
             .iter()

@@ -414,6 +414,32 @@ fn an_unfinished_collection_serves_nothing_and_only_a_fresh_grant_resumes_it() {
     assert_eq!(node.standing(2), Some(Reported::Dropped));
 }
 
+// req: P-149
+#[test]
+fn nothing_is_prepared_or_repaired_before_the_current_connection_delivered() {
+    let held = vec![
+        files(1, State::Published, Files::Incomplete("/f".into())),
+        files(2, State::Planned, Files::Unfinished),
+    ];
+    let mut node = Node::with(held);
+    node.connect();
+    node.deploy(2, Some(1));
+    node.planner.disconnected();
+    for _ in 0..61 {
+        node.second(|_| NO_IMAGE);
+        assert_eq!(node.child, None, "the connection ended");
+    }
+    node.connect();
+    node.plan();
+    assert_eq!(node.child, None, "the new connection has delivered nothing");
+    node.deploy(2, Some(1));
+    node.plan();
+    assert_eq!(node.prepares(), Some(2));
+    node.planner.disconnected();
+    node.plan();
+    assert_eq!(node.kills, 0, "what has started may finish");
+}
+
 #[test]
 fn one_probe_at_a_time_of_a_generation_and_none_while_a_child_works_on_it() {
     let mut node = Node::with(vec![published(1)]);
