@@ -82,7 +82,6 @@ fn header_of<'r>(response: &'r Response, name: &header::HeaderName) -> &'r str {
 }
 
 // req: G-016, G-019, P-117, P-118, P-120
-// inv: INV-R10
 #[tokio::test]
 async fn the_current_release_and_every_kept_one_are_served_to_anyone_under_their_names() {
     let core = TestCore::start().await;
