@@ -105,6 +105,9 @@ pub enum PlaceError {
     Refused(Answer),
     #[error("this Core does not own the installation")]
     Standby,
+    /// Its Project was deleted since the request was admitted.
+    #[error("the Project is deleted")]
+    NoProject,
     #[error("the placement was not stored")]
     Store(#[from] StoreError),
     /// A defect: whether it was stored is not known.
@@ -119,6 +122,8 @@ impl From<PlaceError> for ApiError {
             PlaceError::Refused(Answer::Preparing) => Self::nodes_preparing(),
             PlaceError::Refused(_) => Self::node_unavailable(),
             PlaceError::Standby => Self::standby(),
+            // As its key is answered from then on.
+            PlaceError::NoProject => Self::invalid_api_key(),
             PlaceError::Store(error) => error.into(),
             PlaceError::Unanswered => Self::internal("placement", &error),
         }
@@ -186,6 +191,9 @@ async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> 
         let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
         match check(core, &tx, &[(&demand.request, node_id, pin)]).await? {
             Checked::Places(places) if places.fit(0) => {
+                if tx.keep_projects(&[demand.project_id]).await?.is_empty() {
+                    return Err(PlaceError::NoProject);
+                }
                 let placed = Placed::new(&tx, &demand, node_id, pin);
                 tx.insert_placements(std::slice::from_ref(&placed.placement))
                     .await?;

@@ -34,6 +34,11 @@ impl Dialect {
         }
     }
 
+    /// The end of a statement that keeps its rows from being written by others, who may read them so too.
+    pub(crate) fn shared_row_lock(self) -> &'static str {
+        if self.is_postgres() { " FOR SHARE" } else { "" }
+    }
+
     /// The schema text with this dialect's type names.
     pub(crate) fn types(self, ddl: &str) -> String {
         let (uuid, bytes) = if self.is_postgres() {

@@ -4,7 +4,8 @@ use oac_model::{ProjectId, Time};
 
 use crate::{
     StoreError, Tx,
-    row::{params, stored},
+    many::pieces,
+    row::{Column, params, stored},
     tx::Read,
 };
 
@@ -54,7 +55,28 @@ impl Tx {
         Ok(row)
     }
 
-    /// Marks a Project deleted; its keys open nothing from then on. False when there is none.
+    /// Which of these Projects are undeleted, by ascending id. They stay so until this transaction ends: whoever stores what
+    /// a Project must not be deleted with asks first, after the nodes it locks and before the Session.
+    pub async fn keep_projects(&self, ids: &[ProjectId]) -> Result<Vec<ProjectId>, StoreError> {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut kept = Vec::with_capacity(ids.len());
+        for piece in pieces(&ids) {
+            let rest = format!(
+                "WHERE id IN ({}) AND deleted_at IS NULL ORDER BY id{}",
+                self.dialect.places(piece.len()),
+                self.dialect.shared_row_lock()
+            );
+            let params = piece.iter().map(Column::bind).collect();
+            let rows = self.many::<ProjectRow>(&rest, params).await?;
+            kept.extend(rows.into_iter().map(|row| row.id));
+        }
+        Ok(kept)
+    }
+
+    /// Marks a Project deleted; its keys open nothing from then on. False when there is none. What is stored of it by then is
+    /// seen from here on, and nothing more is by whoever asks [`Self::keep_projects`].
     pub async fn delete_project(&self, id: ProjectId) -> Result<bool, StoreError> {
         let changed = self
             .execute(

@@ -75,8 +75,8 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
         Err(PlaceError::Refused(_) | PlaceError::Standby | PlaceError::Unanswered) => {
             return Ok(Placing::Later);
         }
-        // An input placed it meanwhile.
-        Err(PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(Placing::Done),
+        // Nobody can want it any more; an input placed it meanwhile.
+        Err(PlaceError::NoProject | PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(Placing::Done),
         Err(PlaceError::Store(error)) => return Err(error),
     };
     let session = placing.tx().lock_session(id).await?;

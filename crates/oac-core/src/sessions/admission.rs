@@ -176,10 +176,19 @@ async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Option<Outco
             return Ok(going.iter().map(|_| Some(refused(core, answer))).collect());
         }
     };
+    let projects: Vec<ProjectId> = going
+        .iter()
+        .map(|one| one.admission.demand.project_id)
+        .collect();
+    let kept = tx.keep_projects(&projects).await?;
     let provider = view::backend(&tx).await?;
     let mut outcomes: Vec<Option<Outcome>> = going.iter().map(|_| None).collect();
     let mut storing = Vec::new();
     for (n, going) in going.into_iter().enumerate().filter(|(n, _)| places.fit(*n)) {
+        if !kept.contains(&going.admission.demand.project_id) {
+            outcomes[n] = Some(Err(PlaceError::NoProject));
+            continue;
+        }
         match Storing::new(&tx, n, going, provider) {
             Ok(one) => storing.push(one),
             Err(error) => outcomes[n] = Some(Err(error)),

@@ -370,3 +370,30 @@ async fn pg_the_connection_that_breaks_at_a_commit_breaks_it_for_all_in_it_and_e
     let answers = all(&core, &KEYS).await;
     assert_eq!(stored(&core).await, answers.iter().map(created).collect());
 }
+
+/// A Project is deleted while Sessions of it are asked for: the deletion is stored, and nothing after it.
+async fn deleted(on: On) {
+    let core = world::core(on).await;
+    let _node = Node::start(&core, 6).await;
+    let answers = behind_memory(&core, &KEYS, async |tx| {
+        assert!(tx.delete_project(core.project_id).await.unwrap());
+    })
+    .await;
+    for answer in &answers {
+        let told = (answer.status.as_u16(), answer.code());
+        assert_eq!(told, (401, "invalid_api_key"), "{}", answer.body);
+    }
+    assert_eq!(stored(&core).await, BTreeSet::new());
+}
+
+// inv: INV-C11
+#[tokio::test]
+async fn admissions_whose_project_is_deleted_meanwhile_are_answered_as_its_key_is_and_leave_no_row() {
+    deleted(On::Sqlite).await;
+}
+
+// inv: INV-C11
+#[tokio::test]
+async fn pg_admissions_whose_project_is_deleted_meanwhile_are_answered_as_its_key_is_and_leave_no_row() {
+    deleted(On::Postgres).await;
+}
