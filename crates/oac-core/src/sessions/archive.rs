@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
 use oac_model::{AllocationId, EnvironmentId, ProjectId, SessionId, TurnId};
-use oac_store::{EventKind, Read, SessionRow, StoreError, Tx};
+use oac_store::{DeploymentLock, EventKind, Read, SessionRow, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -181,6 +181,8 @@ pub(crate) async fn archive_session(
     StrictJson(request): StrictJson<ArchiveRequest>,
 ) -> Result<(StatusCode, Json<ArchiveShape>), ApiError> {
     let tx = core.begin().await?;
+    // Until the archive is stored the generation stays what the caller knows.
+    tx.lock_deployment(DeploymentLock::Shared).await?;
     let session = of_project(&tx, &target).await?;
     let generation = tx.deployment().await?.generation;
     if generation != request.expected_generation {
