@@ -1,7 +1,12 @@
 //! Sessions that need a sandbox and have none: after a create that failed, a reservation that expired, or a loss while
 //! Turns wait. Admission of new Sessions and inputs places at once; this is for the rest.
 
-use oac_lifecycle::allocation::{Afterwards, Cause};
+use std::collections::{BTreeMap, BTreeSet};
+
+use oac_lifecycle::{
+    Millis,
+    allocation::{Afterwards, Cause},
+};
 use oac_model::{SessionId, SessionState};
 use oac_store::StoreError;
 
@@ -11,6 +16,42 @@ use crate::{
     http::error::Chain,
     placement::{self, Demand, PlaceError},
 };
+
+/// Sessions without a sandbox that may need one, each with the time at which it is looked at next.
+#[derive(Default)]
+pub(super) struct Waiting {
+    at: BTreeMap<SessionId, Millis>,
+    /// The same by time: a few at a time are looked at, and whoever waits longest is first.
+    order: BTreeSet<(Millis, SessionId)>,
+}
+
+impl Waiting {
+    /// One that waits already keeps its time.
+    pub(super) fn add(&mut self, id: SessionId, at: Millis) {
+        if self.at.contains_key(&id) {
+            return;
+        }
+        self.at.insert(id, at);
+        self.order.insert((at, id));
+    }
+
+    pub(super) fn remove(&mut self, id: SessionId) {
+        if let Some(at) = self.at.remove(&id) {
+            self.order.remove(&(at, id));
+        }
+    }
+
+    /// Whose time came, the earliest first; at most so many.
+    pub(super) fn due(&self, now: Millis, most: usize) -> Vec<SessionId> {
+        let due = self.order.iter().take_while(|(at, _)| *at <= now);
+        due.map(|(_, id)| *id).take(most).collect()
+    }
+
+    /// The earliest time.
+    pub(super) fn next(&self) -> Option<Millis> {
+        self.order.first().map(|(at, _)| *at)
+    }
+}
 
 /// What became of one demand.
 pub(super) enum Placing {
@@ -85,4 +126,41 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
         placing.commit().await?;
     }
     Ok(Placing::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_many_that_wait_has_its_turn_before_any_has_another() {
+        let mut waiting = Waiting::default();
+        let all: BTreeSet<SessionId> = (0..10).map(|_| SessionId::random()).collect();
+        for id in &all {
+            waiting.add(*id, 0);
+        }
+        let mut looked = Vec::new();
+        for now in 1..=5 {
+            for id in waiting.due(now, 2) {
+                // In vain: it is due again when the next ones are.
+                waiting.remove(id);
+                waiting.add(id, now + 1);
+                looked.push(id);
+            }
+        }
+        assert_eq!(looked.iter().copied().collect::<BTreeSet<_>>(), all);
+        assert_eq!(looked.len(), all.len());
+    }
+
+    #[test]
+    fn one_that_waits_already_keeps_its_time_and_nothing_is_due_early() {
+        let mut waiting = Waiting::default();
+        let id = SessionId::random();
+        waiting.add(id, 5);
+        waiting.add(id, 1);
+        assert_eq!((waiting.next(), waiting.due(4, 9)), (Some(5), vec![]));
+        assert_eq!(waiting.due(5, 9), [id]);
+        waiting.remove(id);
+        assert_eq!((waiting.next(), waiting.due(5, 9)), (None, vec![]));
+    }
 }

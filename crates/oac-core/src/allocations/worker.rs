@@ -26,7 +26,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    demand, limits,
+    demand::{self, Waiting},
+    limits,
     places::{Place, Places},
     steps::{self, Done},
     suspension::{self as held, Told},
@@ -62,8 +63,7 @@ struct Worker {
     /// Ends the steps of this ownership with it.
     _stop: DropGuard,
     stopping: CancellationToken,
-    /// Sessions without a sandbox that need one.
-    waiting: BTreeMap<SessionId, Millis>,
+    waiting: Waiting,
     /// Demands that fit nowhere, each with the one sandbox that is being suspended for it.
     relieving: BTreeMap<Wanted, AllocationId>,
     /// Demands are looked at no earlier.
@@ -144,7 +144,7 @@ impl Worker {
             ending,
             _stop: stopping.clone().drop_guard(),
             stopping,
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             relieving: BTreeMap::new(),
             relieve_at: 0,
             next_due: 0,
@@ -215,11 +215,9 @@ impl Worker {
                 self.track(row);
             }
         }
-        self.waiting = demand::all(&self.core)
-            .await?
-            .into_iter()
-            .map(|id| (id, 0))
-            .collect();
+        for id in demand::all(&self.core).await? {
+            self.waiting.add(id, 0);
+        }
         Ok(())
     }
 
@@ -369,7 +367,7 @@ impl Worker {
         self.in_flight.remove(&row.id);
         if row.state == AllocationState::Reserved || row.state == AllocationState::CleanupPending {
             // It may be released now, and its Session without a sandbox.
-            self.waiting.entry(row.session_id).or_insert(now);
+            self.waiting.add(row.session_id, now);
         }
         let Some(tracked) = self.tracked.get_mut(&row.id) else {
             return;
@@ -400,21 +398,11 @@ impl Worker {
 
     async fn place_waiting(&mut self) {
         let now = self.now();
-        let due: Vec<SessionId> = self
-            .waiting
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(id, _)| *id)
-            .take(limits::PAGE as usize)
-            .collect();
-        for id in due {
+        for id in self.waiting.due(now, limits::PAGE as usize) {
+            self.waiting.remove(id);
             match demand::place(&self.core, id).await {
-                demand::Placing::Done => {
-                    self.waiting.remove(&id);
-                }
-                demand::Placing::Later => {
-                    self.waiting.insert(id, now + limits::DEMAND_MILLIS);
-                }
+                demand::Placing::Done => {}
+                demand::Placing::Later => self.waiting.add(id, now + limits::DEMAND_MILLIS),
             }
         }
     }
@@ -457,7 +445,7 @@ impl Worker {
 
     fn pause(&self) -> Duration {
         let now = self.now();
-        let placing = self.waiting.values().copied().min().unwrap_or(Millis::MAX);
+        let placing = self.waiting.next().unwrap_or(Millis::MAX);
         let relieving = match self.core.pokes.pressure.is_felt() {
             true => self.relieve_at,
             false => Millis::MAX,
