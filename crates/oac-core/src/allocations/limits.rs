@@ -37,6 +37,8 @@ pub(super) const OPERATIONS_BESIDE_A_SAMPLE: usize = 4;
 pub(super) const BUSY_MILLIS: i64 = 200;
 /// A running sandbox is sampled about this often.
 pub(super) const SAMPLE_MILLIS: i64 = 30_000;
+/// One that finds no place for its sample at its node is looked at again after this, or twice this: not all at once.
+pub(super) const NO_SAMPLE_MILLIS: i64 = 5_000;
 /// A Session that waits for a placement is tried again after this.
 pub(super) const DEMAND_MILLIS: i64 = 2_000;
 /// Resting allocations are looked through no more often than this.

@@ -20,7 +20,7 @@ use super::{
         steps,
         suspension::{self as held, Room},
     },
-    Worker, connection, linked,
+    Worker, connection, linked, spread,
 };
 
 impl Worker {
@@ -235,7 +235,11 @@ impl Worker {
                         async move { steps::sample(&core, &row, meanwhile.compute).await }.boxed()
                     });
                 }
-                None => tracked.due = until.min(now + limits::BUSY_MILLIS),
+                // A node that answers no sample keeps all its places for those; there may be very many that wait.
+                None => {
+                    let again = now + limits::NO_SAMPLE_MILLIS + spread(row.id) % limits::NO_SAMPLE_MILLIS;
+                    tracked.due = away.into_iter().fold(until, Millis::min).min(again);
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use oac_store::OperationKind;
 use oac_wire::shapes::Operation;
 
 use super::{
-    Scene, core,
+    Scene, core, core_keeping,
     host::{Act, Backend, Node, Quiet},
 };
 use crate::world::{self, On};
@@ -160,4 +160,34 @@ async fn a_restore_passes_over_a_home_that_does_not_take_it() {
         [home.id(), other.id()]
     );
     scene.archive().await;
+}
+
+/// There may be very many sandboxes at it.
+#[tokio::test]
+async fn at_a_node_that_answers_no_sample_sandboxes_that_find_no_place_for_theirs_are_not_planned_over_and_over()
+{
+    let core = core_keeping(On::Sqlite, 86_400, 86_400).await;
+    let backend = Backend::new();
+    let _node = Node::start(&core, &backend, 9, 9).await;
+    backend.plan(Operation::Observe, &[Act::Ignore; 16]);
+    let mut scene = Scene::begin(core, backend).await;
+    for _ in 1..9 {
+        scene = Scene::begin(scene.core, scene.backend).await;
+    }
+    // Half of its places are left to what moves sandboxes.
+    world::eventually("samples take their places", async || {
+        scene.backend.count(Operation::Observe) >= 4
+    })
+    .await;
+    let faults = scene.core.core().store.faults();
+    world::eventually("a second in which none is planned", async || {
+        faults.count(&["FROM computes"]);
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            scene.core.core().pokes.allocations.notify_one();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        faults.counted()[0] == 0
+    })
+    .await;
 }
