@@ -240,8 +240,8 @@ impl Read {
         self.page_where(owing, vec![], after, limit).await
     }
 
-    /// A node's running allocations whose Sessions have nothing unfinished, the one whose Session was still for longest first,
-    /// then by id; at most `limit`.
+    /// A node's running allocations that nothing but the time keeps from being suspended, as `oac_lifecycle` decides it
+    /// (`suspension::may_suspend`), the one whose Session was still for longest first, then by id; at most `limit`.
     pub async fn still_allocations(
         &self,
         node_id: NodeId,
@@ -249,8 +249,13 @@ impl Read {
     ) -> Result<Vec<AllocationRow>, StoreError> {
         let rest = format!(
             "WHERE node_id = $1 AND released_at IS NULL AND state = 'running' AND compute_phase = 'running' \
-             AND cause IS NULL AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = allocations.session_id \
+             AND cause IS NULL AND initialization = 'complete' \
+             AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = allocations.session_id AND s.last_turn > 0) \
+             AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = allocations.session_id \
                 AND t.state IN ('queued', 'waiting', 'running')) \
+             AND NOT EXISTS (SELECT 1 FROM file_operations f WHERE f.session_id = allocations.session_id) \
+             AND NOT EXISTS (SELECT 1 FROM retained_checkpoints k WHERE k.allocation_id = allocations.id \
+                AND k.deleted_at IS NULL) \
              ORDER BY (SELECT s.last_activity_at FROM sessions s WHERE s.id = allocations.session_id), id \
              LIMIT {limit}"
         );

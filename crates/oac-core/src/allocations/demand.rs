@@ -117,7 +117,9 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
             return Ok(Placing::Later);
         }
         // Nobody can want it any more; an input placed it meanwhile.
-        Err(PlaceError::NoProject | PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(Placing::Done),
+        Err(PlaceError::NoProject | PlaceError::Store(StoreError::Duplicate { .. })) => {
+            return Ok(Placing::Done);
+        }
         Err(PlaceError::Store(error)) => return Err(error),
     };
     let session = placing.tx().lock_session(id).await?;

@@ -24,7 +24,7 @@ use oac_wire::shapes::Operation;
 use super::places::Places;
 
 pub(super) use look::look_around;
-pub(super) use relief::relief;
+pub(super) use relief::{Looked, Relief, makes_room, relief};
 pub(super) use rows::{Rows, about};
 pub(super) use steps::perform;
 pub(super) use write::{forget, give_up, store_for};

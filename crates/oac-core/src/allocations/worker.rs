@@ -49,6 +49,15 @@ struct Tracked {
     sampled: Millis,
     /// Until then it is suspended as soon as it is idle: a demand fits nowhere else.
     early: Option<Millis>,
+    /// Before, it is not chosen for that again: it was tried, and others may do better.
+    tried: Millis,
+}
+
+impl Tracked {
+    /// It may be suspended for a demand: it is not being for another, and nothing says that it would not be.
+    fn may_come_early(&self, now: Millis) -> bool {
+        self.early.is_none() && now >= self.tried.max(self.watch.suspends_at())
+    }
 }
 
 struct Worker {
@@ -66,6 +75,8 @@ struct Worker {
     waiting: Waiting,
     /// Demands that fit nowhere, each with the one sandbox that is being suspended for it.
     relieving: BTreeMap<Wanted, AllocationId>,
+    /// Demands that the last pass over them did not come to.
+    unrelieved: Vec<Wanted>,
     /// Demands are looked at no earlier.
     relieve_at: Millis,
     /// The earliest `due` of all tracked, or earlier.
@@ -146,6 +157,7 @@ impl Worker {
             stopping,
             waiting: Waiting::default(),
             relieving: BTreeMap::new(),
+            unrelieved: Vec::new(),
             relieve_at: 0,
             next_due: 0,
             scan_at: 0,
@@ -231,6 +243,7 @@ impl Worker {
             due: 0,
             sampled: Millis::MIN / 2,
             early: None,
+            tried: Millis::MIN,
         })
     }
 
@@ -410,31 +423,59 @@ impl Worker {
     /// Begins to make room for what fits nowhere: one sandbox at a time for each demand. One that is no longer idle, or is
     /// not suspended in time, counts no more.
     async fn relieve(&mut self) -> Result<(), StoreError> {
-        let now = self.now();
-        if now < self.relieve_at || !self.core.pokes.pressure.is_felt() {
+        if self.now() < self.relieve_at || !self.feels_pressure() {
             return Ok(());
         }
-        self.relieve_at = now + limits::RELIEF_MILLIS;
+        let relieved = self.relieve_each().await;
+        // From its end: what takes long leaves room for the rest.
+        self.relieve_at = self.now() + limits::RELIEF_MILLIS;
+        relieved
+    }
+
+    fn feels_pressure(&self) -> bool {
+        self.core.pokes.pressure.is_felt() || !self.unrelieved.is_empty()
+    }
+
+    async fn relieve_each(&mut self) -> Result<(), StoreError> {
+        let now = self.now();
         let (relieving, tracked) = (&mut self.relieving, &self.tracked);
         relieving.retain(|_, id| {
             let early = tracked.get(id).and_then(|tracked| tracked.early);
             early.is_some_and(|until| now < until)
         });
-        for wanted in self.core.pokes.pressure.take() {
+        let mut demands = std::mem::take(&mut self.unrelieved);
+        let new = self.core.pokes.pressure.take();
+        demands.extend(
+            new.into_iter()
+                .filter(|wanted| !demands.contains(wanted))
+                .collect::<Vec<_>>(),
+        );
+        if !held::makes_room(&self.core).await? {
+            return Ok(());
+        }
+        let mut looked = held::Looked::default();
+        for wanted in demands {
             if self.relieving.contains_key(&wanted) {
                 continue;
             }
-            let Some(id) = held::relief(&self.core, &wanted).await? else {
-                continue;
+            let tracked = &self.tracked;
+            let passed_over = |id| {
+                tracked
+                    .get(&id)
+                    .is_none_or(|tracked| !tracked.may_come_early(now))
             };
-            // Perhaps another demand has it suspended already.
-            if let Some(tracked) = self
-                .tracked
-                .get_mut(&id)
-                .filter(|tracked| tracked.early.is_none())
-            {
+            let id = match held::relief(&self.core, &wanted, &mut looked, passed_over).await? {
+                held::Relief::Suspend(id) => id,
+                held::Relief::Nothing => continue,
+                held::Relief::Unlooked => {
+                    self.unrelieved.push(wanted);
+                    continue;
+                }
+            };
+            if let Some(tracked) = self.tracked.get_mut(&id) {
                 tracing::info!(allocation_id = %id, "suspending an idle sandbox early: a demand fits nowhere");
                 tracked.early = Some(now + limits::RELIEF_WAIT_MILLIS);
+                tracked.tried = now + limits::RELIEF_AGAIN_MILLIS;
                 tracked.due = now;
                 (self.next_due, self.scan_at) = (now, now);
                 self.relieving.insert(wanted, id);
@@ -446,7 +487,7 @@ impl Worker {
     fn pause(&self) -> Duration {
         let now = self.now();
         let placing = self.waiting.next().unwrap_or(Millis::MAX);
-        let relieving = match self.core.pokes.pressure.is_felt() {
+        let relieving = match self.feels_pressure() {
             true => self.relieve_at,
             false => Millis::MAX,
         };

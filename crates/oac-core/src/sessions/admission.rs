@@ -176,10 +176,7 @@ async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Option<Outco
             return Ok(going.iter().map(|_| Some(refused(core, answer))).collect());
         }
     };
-    let projects: Vec<ProjectId> = going
-        .iter()
-        .map(|one| one.admission.demand.project_id)
-        .collect();
+    let projects: Vec<ProjectId> = going.iter().map(|one| one.admission.demand.project_id).collect();
     let kept = tx.keep_projects(&projects).await?;
     let provider = view::backend(&tx).await?;
     let mut outcomes: Vec<Option<Outcome>> = going.iter().map(|_| None).collect();

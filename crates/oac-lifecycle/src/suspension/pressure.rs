@@ -5,20 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use oac_model::{AllocationId, NodeId};
+use oac_model::NodeId;
 
 use super::target::{Candidate, Needs, choose};
-use crate::{
-    Millis,
-    placement::{Answer, Deployment, Node, Request, place},
-};
-
-/// A sandbox that nothing keeps from being suspended but the time since its last activity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Idle {
-    pub allocation: AllocationId,
-    pub idle_for: Millis,
-}
+use crate::placement::{Answer, Deployment, Node, Request, place};
 
 /// The node, if it is full, with one active slot less taken.
 fn relieved(node: &Node) -> Option<Node> {
@@ -61,11 +51,4 @@ pub fn restore_with_room<'a>(
         .iter()
         .map(|(node, candidate)| Candidate { node, ..*candidate });
     choose(needs, public_url, candidates)
-}
-
-/// Which of a node's sandboxes is suspended early: the one that was idle longest.
-pub fn longest_idle(idle: &[Idle]) -> Option<AllocationId> {
-    idle.iter()
-        .max_by_key(|sandbox| (sandbox.idle_for, std::cmp::Reverse(sandbox.allocation)))
-        .map(|sandbox| sandbox.allocation)
 }

@@ -119,6 +119,11 @@ impl Watch {
         }
     }
 
+    /// No suspend is begun before, after those that ended without a checkpoint.
+    pub fn suspends_at(&self) -> Millis {
+        self.suspend_at
+    }
+
     /// The wake or restore has failed by its time (core.md section 12).
     pub(super) fn waited_long(&self) -> bool {
         self.online >= limits::WAKE_FAILED

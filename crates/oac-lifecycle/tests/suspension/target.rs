@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use oac_lifecycle::{
     placement::{Deployment, Mode, Node, Request},
     suspension::{
-        pressure::{Idle, longest_idle, place_with_room, restore_with_room},
+        pressure::{place_with_room, restore_with_room},
         target::{Candidate, Needs, choose, takes},
     },
 };
-use oac_model::{AllocationId, Digest, Generation, StoreId, Time};
+use oac_model::{Digest, Generation, StoreId, Time};
 
 use crate::scene::node as id;
 
@@ -214,20 +214,4 @@ fn room_for_a_checkpoint_is_made_at_home_first_and_only_where_it_could_be_restor
         ..needs
     };
     assert_eq!(room(&haunted, &[full(2), full(1)]), None);
-}
-
-#[test]
-fn the_sandbox_that_was_idle_longest_is_suspended_early() {
-    let sandbox =
-        |n: usize| -> AllocationId { format!("00000000-0000-4000-8000-00000000010{n}").parse().unwrap() };
-    let idle = |n: usize, idle_for| Idle {
-        allocation: sandbox(n),
-        idle_for,
-    };
-    assert_eq!(longest_idle(&[]), None);
-    assert_eq!(
-        longest_idle(&[idle(1, 10), idle(2, 20), idle(3, 5)]),
-        Some(sandbox(2))
-    );
-    assert_eq!(longest_idle(&[idle(2, 20), idle(1, 20)]), Some(sandbox(1)));
 }

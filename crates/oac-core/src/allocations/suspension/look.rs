@@ -18,6 +18,8 @@ use crate::Core;
 pub(in crate::allocations) struct Around {
     pub(in crate::allocations) demand: Demand,
     pub(in crate::allocations) quiet_in: Option<Millis>,
+    /// It runs, and something other than the time keeps it from being suspended.
+    pub(in crate::allocations) is_busy: bool,
     /// How long it is to be idle before it is suspended.
     pub(in crate::allocations) idle_wanted: Millis,
     pub(in crate::allocations) phase_for: Millis,
@@ -37,6 +39,7 @@ pub(in crate::allocations) async fn look_around(
     let mut around = Around {
         demand: Demand::None,
         quiet_in: None,
+        is_busy: false,
         idle_wanted: Millis::MAX,
         phase_for: now.millis() - row.compute_phase_changed_at.millis(),
         retention_in: held
@@ -68,6 +71,7 @@ pub(in crate::allocations) async fn look_around(
                 Err(Busy::ActiveLately) => Some(still.idle_wanted - still.idle_for),
                 Err(_) => None,
             };
+            around.is_busy = around.quiet_in.is_none();
         }
         _ => {}
     }

@@ -1,11 +1,8 @@
 //! Which idle sandbox is suspended early, because a demand fits nowhere (core.md section 8).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use oac_lifecycle::suspension::{
-    may_suspend,
-    pressure::{Idle, longest_idle},
-};
+use oac_lifecycle::suspension::target::Needs;
 use oac_model::{AllocationId, NodeId};
 use oac_store::StoreError;
 
@@ -13,85 +10,130 @@ use super::{
     keeps_checkpoints,
     restore::{is_drained, needs},
     rows::Rows,
-    suspend::stillness,
 };
 use crate::{Core, allocations::limits, placement::pressure::Wanted};
 
+/// What one pass over the demands has read of the nodes. They are looked at once for all demands, and so many at most: the
+/// worker has more to do.
+#[derive(Default)]
+pub(in crate::allocations) struct Looked {
+    /// What may be suspended there and was not chosen yet, the one idle longest first.
+    idle: HashMap<NodeId, VecDeque<AllocationId>>,
+}
+
+/// What is done for one demand.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::allocations) enum Relief {
+    Suspend(AllocationId),
+    Nothing,
+    /// There are nodes that this pass does not look at.
+    Unlooked,
+}
+
+/// Whether any sandbox can be suspended at all.
+pub(in crate::allocations) async fn makes_room(core: &Core) -> Result<bool, StoreError> {
+    let provider = core.store.single().deployment().await?.provider;
+    Ok(provider.is_some_and(keeps_checkpoints))
+}
+
 /// The sandbox to suspend for the demand: on the node that would be chosen if it had room, the one idle longest. A node
-/// with nothing idle is passed over.
+/// with nothing idle is passed over, and so are sandboxes that would not be suspended now.
 pub(in crate::allocations) async fn relief(
     core: &Core,
     wanted: &Wanted,
-) -> Result<Option<AllocationId>, StoreError> {
-    let provider = core.store.single().deployment().await?.provider;
-    if !provider.is_some_and(keeps_checkpoints) {
-        return Ok(None);
-    }
+    looked: &mut Looked,
+    passed_over: impl Fn(AllocationId) -> bool,
+) -> Result<Relief, StoreError> {
+    let restore = match wanted {
+        Wanted::Place(_) => None,
+        Wanted::Restore(id) => match Restore::of(core, *id).await? {
+            Some(restore) => Some(restore),
+            None => return Ok(Relief::Nothing),
+        },
+    };
     let mut without = BTreeSet::new();
     while without.len() < limits::RELIEF_NODES {
-        let Some(node) = crowded(core, wanted, &without).await? else {
-            break;
+        let memory = core.hub.memory();
+        let node = match (wanted, &restore) {
+            (Wanted::Place(request), _) => memory.place_with_room(request, &without),
+            (Wanted::Restore(_), restore) => {
+                restore.as_ref().and_then(|restore| restore.node(core, &without))
+            }
         };
-        if let Some(id) = idle_on(core, node).await? {
-            return Ok(Some(id));
+        let Some(node) = node else { break };
+        let Some(idle) = looked.at(core, node).await? else {
+            return Ok(Relief::Unlooked);
+        };
+        while let Some(id) = idle.pop_front() {
+            if core.links.ready(id).is_some() && !passed_over(id) {
+                return Ok(Relief::Suspend(id));
+            }
         }
         without.insert(node);
     }
-    Ok(None)
+    Ok(Relief::Nothing)
 }
 
-/// The full node that would be chosen.
-async fn crowded(
-    core: &Core,
-    wanted: &Wanted,
-    without: &BTreeSet<NodeId>,
-) -> Result<Option<NodeId>, StoreError> {
-    let (read, memory) = (core.store.single(), core.hub.memory());
-    let id = match wanted {
-        Wanted::Place(request) => return Ok(memory.place_with_room(request, without)),
-        Wanted::Restore(id) => *id,
-    };
-    let Some(row) = read.allocation(id).await?.filter(super::owns) else {
-        return Ok(None);
-    };
-    let Some(session) = read.session(row.session_id).await? else {
-        return Ok(None);
-    };
-    let generation = row.deployment_generation;
-    let rows = Rows::of(&read, row).await?;
-    let Some((held, needs)) = rows.held().ok().and_then(|held| {
-        let needs = needs(&rows, &held, &session)?;
-        Some((held, needs))
-    }) else {
-        return Ok(None);
-    };
-    let home = read.node(held.node).await?;
-    let home_drained = home.is_some_and(|row| is_drained(&row));
-    Ok(memory.restore_with_room(
-        &needs,
-        |node| core.hub.is_ready(node, generation),
-        |node| node == held.node && home_drained,
-        without,
-    ))
-}
-
-/// Of the node's sandboxes that nothing but the time keeps from being suspended, the one idle longest.
-async fn idle_on(core: &Core, node: NodeId) -> Result<Option<AllocationId>, StoreError> {
-    let read = core.store.single();
-    let now = read.database_time().await?;
-    let mut idle = Vec::new();
-    for row in read.still_allocations(node, limits::RELIEF_CANDIDATES).await? {
-        let Some(session) = read.session(row.session_id).await? else {
-            continue;
-        };
-        let kept = read.undeleted_checkpoint(row.id).await?.is_some();
-        let still = stillness(&read, &row, &session, kept, now, true).await?;
-        if may_suspend(&still).is_ok() && core.links.ready(row.id).is_some() {
-            idle.push(Idle {
-                allocation: row.id,
-                idle_for: still.idle_for,
-            });
+impl Looked {
+    /// `None` of one node too many.
+    async fn at(
+        &mut self,
+        core: &Core,
+        node: NodeId,
+    ) -> Result<Option<&mut VecDeque<AllocationId>>, StoreError> {
+        if !self.idle.contains_key(&node) {
+            if self.idle.len() >= limits::RELIEF_NODES_LOOKED {
+                return Ok(None);
+            }
+            let read = core.store.single();
+            let rows = read.still_allocations(node, limits::RELIEF_CANDIDATES).await?;
+            self.idle.insert(node, rows.iter().map(|row| row.id).collect());
         }
+        Ok(self.idle.get_mut(&node))
     }
-    Ok(longest_idle(&idle))
+}
+
+/// A suspended sandbox that finds no node.
+struct Restore {
+    needs: Needs,
+    generation: oac_model::Generation,
+    home: NodeId,
+    home_drained: bool,
+}
+
+impl Restore {
+    async fn of(core: &Core, id: AllocationId) -> Result<Option<Self>, StoreError> {
+        let read = core.store.single();
+        let Some(row) = read.allocation(id).await?.filter(super::owns) else {
+            return Ok(None);
+        };
+        let Some(session) = read.session(row.session_id).await? else {
+            return Ok(None);
+        };
+        let generation = row.deployment_generation;
+        let rows = Rows::of(&read, row).await?;
+        let Some((held, needs)) = rows.held().ok().and_then(|held| {
+            let needs = needs(&rows, &held, &session)?;
+            Some((held, needs))
+        }) else {
+            return Ok(None);
+        };
+        let home = read.node(held.node).await?;
+        Ok(Some(Self {
+            needs,
+            generation,
+            home: held.node,
+            home_drained: home.is_some_and(|row| is_drained(&row)),
+        }))
+    }
+
+    /// The full node that would be chosen.
+    fn node(&self, core: &Core, without: &BTreeSet<NodeId>) -> Option<NodeId> {
+        core.hub.memory().restore_with_room(
+            &self.needs,
+            |node| core.hub.is_ready(node, self.generation),
+            |node| node == self.home && self.home_drained,
+            without,
+        )
+    }
 }

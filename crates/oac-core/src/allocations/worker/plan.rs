@@ -135,7 +135,12 @@ impl Worker {
             Some(ComputePhase::Running) => around.quiet_in.is_some(),
             phase => matches!(phase, Some(ComputePhase::Quiescing | ComputePhase::Suspending)),
         };
-        self.track(&rows.row).early = early.filter(|_| goes_on);
+        let tracked = self.track(&rows.row);
+        tracked.early = early.filter(|_| goes_on);
+        // Busy, or suspended: that it was tried says nothing against it.
+        if around.is_busy || state.phase() == Some(ComputePhase::Suspended) {
+            tracked.tried = Millis::MIN;
+        }
         let node = state.node;
         let nodes = self.connections([node].into_iter().chain(state.computes.iter().map(|c| c.node)));
         let connected: BTreeMap<_, _> = nodes

@@ -165,7 +165,7 @@ async fn a_restore_passes_over_a_home_that_does_not_take_it() {
 /// There may be very many sandboxes at it.
 #[tokio::test]
 async fn at_a_node_that_answers_no_sample_sandboxes_that_find_no_place_for_theirs_are_not_planned_over_and_over()
-{
+ {
     let core = core_keeping(On::Sqlite, 86_400, 86_400).await;
     let backend = Backend::new();
     let _node = Node::start(&core, &backend, 9, 9).await;
