@@ -10,7 +10,7 @@ use sea_orm::Value;
 use crate::{
     AllocationDiagnostic, CleanupCause, Initialization, ObservationStatus, StoreError, Tx, limits,
     many::pieces,
-    row::{params, stored},
+    row::{Stored as _, params, stored},
     tx::Read,
 };
 
@@ -119,6 +119,33 @@ pub struct AllocationCount {
     pub oldest: Time,
 }
 
+/// Rows by ascending id, as far as this version can read them.
+#[derive(Debug, Default)]
+pub struct AllocationPage {
+    pub rows: Vec<AllocationRow>,
+    /// Those that it cannot, with the reason.
+    pub unreadable: Vec<(AllocationId, StoreError)>,
+}
+
+impl AllocationPage {
+    /// Where the next page begins; `None` after the last.
+    pub fn last(&self) -> Option<AllocationId> {
+        let read = self.rows.last().map(|row| row.id);
+        read.max(self.unreadable.last().map(|(id, _)| *id))
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// The first reason why one cannot be read.
+    pub fn whole(self) -> Result<Vec<AllocationRow>, StoreError> {
+        match self.unreadable.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(self.rows),
+        }
+    }
+}
+
 impl Read {
     /// How many unreleased allocations there are of each state, phase and diagnostic.
     pub async fn allocation_counts(&self) -> Result<Vec<AllocationCount>, StoreError> {
@@ -207,8 +234,9 @@ impl Read {
         state: AllocationState,
         after: Option<AllocationId>,
         limit: u64,
-    ) -> Result<Vec<AllocationRow>, StoreError> {
-        self.page("state = $1", params![state], after, limit).await
+    ) -> Result<AllocationPage, StoreError> {
+        self.readable("released_at IS NULL AND state = $1", params![state], after, limit)
+            .await
     }
 
     /// A page of all unreleased allocations, by ascending id after `after`.
@@ -216,8 +244,8 @@ impl Read {
         &self,
         after: Option<AllocationId>,
         limit: u64,
-    ) -> Result<Vec<AllocationRow>, StoreError> {
-        self.page("TRUE", vec![], after, limit).await
+    ) -> Result<AllocationPage, StoreError> {
+        self.readable("released_at IS NULL", vec![], after, limit).await
     }
 
     /// A page of a node's unreleased allocations, by ascending id after `after`.
@@ -235,9 +263,9 @@ impl Read {
         &self,
         after: Option<AllocationId>,
         limit: u64,
-    ) -> Result<Vec<AllocationRow>, StoreError> {
+    ) -> Result<AllocationPage, StoreError> {
         let owing = "released_at IS NOT NULL AND id IN (SELECT allocation_id FROM computes WHERE kill_owed)";
-        self.page_where(owing, vec![], after, limit).await
+        self.readable(owing, vec![], after, limit).await
     }
 
     /// A node's running allocations that nothing but the time keeps from being suspended, as `oac_lifecycle` decides it
@@ -289,17 +317,35 @@ impl Read {
     async fn page_where(
         &self,
         condition: &str,
-        mut params: Vec<Value>,
+        params: Vec<Value>,
         after: Option<AllocationId>,
         limit: u64,
     ) -> Result<Vec<AllocationRow>, StoreError> {
-        let mut rest = format!("WHERE {condition}");
+        self.readable(condition, params, after, limit).await?.whole()
+    }
+
+    async fn readable(
+        &self,
+        condition: &str,
+        mut params: Vec<Value>,
+        after: Option<AllocationId>,
+        limit: u64,
+    ) -> Result<AllocationPage, StoreError> {
+        let columns = AllocationRow::list("");
+        let mut sql = format!("SELECT {columns} FROM allocations WHERE {condition}");
         if let Some(id) = after {
             params.extend(params![id]);
-            rest += &format!(" AND id > ${}", params.len());
+            sql += &format!(" AND id > ${}", params.len());
         }
-        rest += &format!(" ORDER BY id LIMIT {limit}");
-        self.many(&rest, params).await
+        sql += &format!(" ORDER BY id LIMIT {limit}");
+        let mut page = AllocationPage::default();
+        for row in self.rows(&sql, params).await? {
+            match AllocationRow::from_row(&row) {
+                Ok(row) => page.rows.push(row),
+                Err(error) => page.unreadable.push((row.get("id")?, error)),
+            }
+        }
+        Ok(page)
     }
 }
 

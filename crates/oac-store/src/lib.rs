@@ -63,7 +63,7 @@ mod tokens;
 mod turns;
 mod tx;
 
-pub use allocations::{AllocationCount, AllocationRow, NewAllocation};
+pub use allocations::{AllocationCount, AllocationPage, AllocationRow, NewAllocation};
 pub use audit::{AuditEntry, AuditRow};
 pub use checkpoints::CheckpointRow;
 pub use computes::ComputeRow;

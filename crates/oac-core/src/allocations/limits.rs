@@ -15,6 +15,8 @@ pub(super) const QUIESCE: Duration = Duration::from_secs(10);
 pub(super) const PLACE: Duration = Duration::from_secs(10);
 /// The longest a pass waits for a poke or the next due allocation.
 pub(super) const IDLE_PASS: Duration = Duration::from_secs(2);
+/// What cannot be read is read again, and said again, after this.
+pub(super) const UNREADABLE_MILLIS: i64 = 60_000;
 /// Pause after a pass that the database did not carry.
 pub(super) const FAILED_PASS: Duration = Duration::from_millis(500);
 /// A create's wait: an image that was never used on the host starts slowly.

@@ -73,6 +73,8 @@ struct Worker {
     _stop: DropGuard,
     stopping: CancellationToken,
     waiting: Waiting,
+    /// Allocations of which something cannot be read, and until when that is not said again.
+    unreadable: HashMap<AllocationId, Millis>,
     /// Demands that fit nowhere, each with the one sandbox that is being suspended for it.
     relieving: BTreeMap<Wanted, AllocationId>,
     /// Demands that the last pass over them did not come to.
@@ -156,6 +158,7 @@ impl Worker {
             _stop: stopping.clone().drop_guard(),
             stopping,
             waiting: Waiting::default(),
+            unreadable: HashMap::new(),
             relieving: BTreeMap::new(),
             unrelieved: Vec::new(),
             relieve_at: 0,
@@ -211,8 +214,8 @@ impl Worker {
                 .unreleased_allocations(after, limits::PAGE)
                 .await?;
             let Some(last) = page.last() else { break };
-            after = Some(last.id);
-            for row in &page {
+            after = Some(last);
+            for row in &page.rows {
                 let spread = spread(row.id);
                 self.track(row).sampled = spread - limits::SAMPLE_MILLIS;
             }
@@ -222,8 +225,8 @@ impl Worker {
             let read = self.core.store.single();
             let page = read.allocations_owing_kills(after, limits::PAGE).await?;
             let Some(last) = page.last() else { break };
-            after = Some(last.id);
-            for row in &page {
+            after = Some(last);
+            for row in &page.rows {
                 self.track(row);
             }
         }
@@ -262,24 +265,53 @@ impl Worker {
                     .allocations_in_state(state, after, limits::PAGE)
                     .await?;
                 let Some(last) = page.last() else { break };
-                after = Some(last.id);
-                for row in page {
+                after = Some(last);
+                for (id, error) in page.unreadable {
+                    self.pass_over(id, error)?;
+                }
+                for row in page.rows {
                     if !self.rests(&row) {
-                        self.consider(row).await?;
+                        self.plan(row).await?;
                     }
                 }
             }
         }
         for id in self.due() {
-            match self.core.store.single().allocation(id).await? {
-                Some(row) if row.released_at.is_none() || held::owns(&row) => self.consider(row).await?,
-                _ => {
+            match self.core.store.single().allocation(id).await {
+                Err(error) => self.pass_over(id, error)?,
+                Ok(Some(row)) if row.released_at.is_none() || held::owns(&row) => self.plan(row).await?,
+                Ok(_) => {
                     self.tracked.remove(&id);
                 }
             }
         }
         self.place_waiting().await;
         self.relieve().await
+    }
+
+    async fn plan(&mut self, row: AllocationRow) -> Result<(), StoreError> {
+        let id = row.id;
+        match self.consider(row).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.pass_over(id, error),
+        }
+    }
+
+    /// A stored value that this version cannot read keeps its own allocation from being planned, and no other.
+    fn pass_over(&mut self, id: AllocationId, error: StoreError) -> Result<(), StoreError> {
+        if !matches!(error, StoreError::Stored { .. }) {
+            return Err(error);
+        }
+        let again = self.now() + limits::UNREADABLE_MILLIS;
+        if let Some(tracked) = self.tracked.get_mut(&id) {
+            tracked.due = again;
+        }
+        let said = self.unreadable.entry(id).or_insert(Millis::MIN);
+        if *said <= again - limits::UNREADABLE_MILLIS {
+            *said = again;
+            tracing::error!(event = "allocation_unreadable", allocation_id = %id, error = %Chain(&error), "an allocation is not planned");
+        }
+        Ok(())
     }
 
     /// Allocations whose time came or whose surroundings changed, whatever their state was when last seen. There may be

@@ -208,7 +208,7 @@ async fn list_allocations(
 ) -> Result<Json<Page<Allocation>>, ApiError> {
     let (limit, after) = (query.limit()?, query.after()?);
     let read = core.store.read().await?;
-    let rows = read.unreleased_allocations(after, limit + 1).await?;
+    let rows = read.unreleased_allocations(after, limit + 1).await?.whole()?;
     page(&read, rows, limit).await
 }
 

@@ -134,3 +134,20 @@ async fn a_discard_says_that_the_loss_is_accepted_or_is_none() {
         assert_eq!(answer.status.as_u16(), status, "{body}");
     }
 }
+
+/// As after a step back to an earlier version.
+#[tokio::test]
+async fn pg_an_allocation_that_cannot_be_read_keeps_no_other_from_being_planned() {
+    let core = world::core(On::Postgres).await;
+    let _node = Node::start(&core, 2).await;
+    let (_, odd) = world::session(&core).await.unwrap();
+    world::until(&core, odd, AllocationState::Running).await;
+    let sql = format!(
+        "UPDATE allocations SET state = 'cleanup_pending', initialization = 'odd' WHERE id = '{odd}'"
+    );
+    core.execute(&sql).await;
+    let (session, id) = world::session(&core).await.unwrap();
+    world::until(&core, id, AllocationState::Running).await;
+    world::archive(&core, session, id).await;
+    world::until(&core, id, AllocationState::Released).await;
+}

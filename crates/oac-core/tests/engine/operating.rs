@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use oac_core::placement::PlaceError;
 use oac_lifecycle::placement::{Answer, Request};
 use oac_model::AllocationState;
-use oac_store::NodeLimits;
+use oac_store::{DeploymentLock, NodeLimits};
 use oac_testkit::core::TestCore;
 use oac_wire::{CoreFrame, Nullable, frames::Health, shapes::Operation};
 use reqwest::Method;
@@ -270,4 +270,40 @@ async fn pg_a_node_removed_while_callers_place_on_it_is_either_kept_or_empty() {
             other => panic!("{other}: {}", answer.body),
         }
     }
+}
+
+/// SQLite writes one transaction at a time anyway.
+#[tokio::test]
+async fn pg_an_archive_waits_for_a_write_to_the_deployment_and_is_refused_under_the_generation_before() {
+    let core = world::core(On::Postgres).await;
+    let _node = Node::start(&core, 1).await;
+    let (session, id) = world::session(&core).await.unwrap();
+    world::until(&core, id, AllocationState::Running).await;
+    let generation = core.core().store.single().deployment().await.unwrap().generation;
+    let tx = world::begin(&core).await;
+    tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
+    tx.save_selection(&crate::suspension::selection()).await.unwrap();
+    let path = format!("/core/v1/projects/{}/sessions/{session}/archive", core.project_id);
+    let body = json!({ "expected_generation": generation });
+    let faults = core.core().store.faults();
+    faults.count(&["pg_advisory_xact_lock_shared(7299427, 2)"]);
+    let (told, mut answered) = tokio::sync::oneshot::channel();
+    let archive = async {
+        let answer = core.operator(Method::POST, &path, Some(&body)).await;
+        let _ = told.send(());
+        answer
+    };
+    let written = async {
+        world::eventually("the archive waits, or is answered", async || {
+            faults.counted()[0] > 0 || answered.try_recv().is_ok()
+        })
+        .await;
+        tx.commit().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(archive, written);
+    assert_eq!(
+        (answer.status.as_u16(), answer.code()),
+        (409, "sandbox_generation_stale")
+    );
+    assert_eq!(world::row(&core, id).await.state, AllocationState::Running);
 }

@@ -43,7 +43,17 @@ async fn core_keeping(on: On, idle_seconds: u32, retention_seconds: u32) -> Test
         On::Sqlite => TestCore::start().await,
         On::Postgres => TestCore::start_postgres().await,
     };
-    // No release of such a backend can be selected through its route yet.
+    let tx = world::begin(&core).await;
+    tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
+    tx.save_selection(&selection()).await.unwrap();
+    tx.save_suspension(idle_seconds, retention_seconds).await.unwrap();
+    tx.commit().await.unwrap();
+    oac_core::placement::refresh_deployment(core.core()).await;
+    core
+}
+
+/// No release of such a backend can be selected through its route yet.
+pub fn selection() -> Selection {
     let specification = serde_json::json!({
         "provider": "microsandbox",
         "resources": { "cpus": 1, "memory_mib": 512, "root_disk_mib": 1024, "environment_disk_mib": 1024 },
@@ -56,19 +66,12 @@ async fn core_keeping(on: On, idle_seconds: u32, retention_seconds: u32) -> Test
             },
         },
     });
-    let selection = Selection {
+    Selection {
         specification: serde_json::from_value(specification).unwrap(),
         configuration: serde_json::json!({}),
         metadata: serde_json::json!({}),
         credential_sealed: None,
-    };
-    let tx = world::begin(&core).await;
-    tx.lock_deployment(DeploymentLock::Exclusive).await.unwrap();
-    tx.save_selection(&selection).await.unwrap();
-    tx.save_suspension(idle_seconds, retention_seconds).await.unwrap();
-    tx.commit().await.unwrap();
-    oac_core::placement::refresh_deployment(core.core()).await;
-    core
+    }
 }
 
 impl Scene {

@@ -55,6 +55,8 @@ pub(crate) async fn pages_of_a_state_name_each_allocation_once(world: World) {
         let page = read
             .allocations_in_state(AllocationState::Reserved, seen.last().copied(), 2)
             .await
+            .unwrap()
+            .whole()
             .unwrap();
         if page.is_empty() {
             break;
@@ -64,7 +66,11 @@ pub(crate) async fn pages_of_a_state_name_each_allocation_once(world: World) {
     }
     assert_eq!(seen, ids);
     assert_eq!(
-        read.unreleased_allocations(Some(ids[2]), 32).await.unwrap().len(),
+        read.unreleased_allocations(Some(ids[2]), 32)
+            .await
+            .unwrap()
+            .rows
+            .len(),
         2
     );
     assert_eq!(read.allocations_of_node(node, None, 32).await.unwrap().len(), 5);

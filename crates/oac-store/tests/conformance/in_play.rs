@@ -268,7 +268,11 @@ pub(crate) async fn a_discarded_compute_and_what_it_is_named_with_matter_until_i
     assert_eq!(in_play().await, (vec![(1, true), (2, false)], 1));
     let read = world.store.single();
     assert!(
-        read.allocations_owing_kills(None, 9).await.unwrap().is_empty(),
+        read.allocations_owing_kills(None, 9)
+            .await
+            .unwrap()
+            .rows
+            .is_empty(),
         "it is not released"
     );
 
@@ -279,12 +283,13 @@ pub(crate) async fn a_discarded_compute_and_what_it_is_named_with_matter_until_i
     tx.save_allocation(&mut row).await.unwrap();
     tx.release_placement(row.placement_id).await.unwrap();
     tx.commit().await.unwrap();
-    let owing = read.allocations_owing_kills(None, 9).await.unwrap();
+    let owing = read.allocations_owing_kills(None, 9).await.unwrap().rows;
     assert_eq!(owing.iter().map(|row| row.id).collect::<Vec<_>>(), [id]);
     assert!(
         read.allocations_owing_kills(Some(id), 9)
             .await
             .unwrap()
+            .rows
             .is_empty()
     );
 
@@ -297,6 +302,12 @@ pub(crate) async fn a_discarded_compute_and_what_it_is_named_with_matter_until_i
         (vec![(2, false)], 0),
         "nothing is named with its bytes"
     );
-    assert!(read.allocations_owing_kills(None, 9).await.unwrap().is_empty());
+    assert!(
+        read.allocations_owing_kills(None, 9)
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
+    );
     assert!(read.checkpoint(suspend).await.unwrap().unwrap().data.is_empty());
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     Scene, core_keeping,
-    host::{Act, Backend, Node},
+    host::{Act, Backend, Node, Quiet},
 };
 use crate::world::{self, On};
 
@@ -161,4 +161,50 @@ async fn a_suspended_sandbox_that_is_wanted_again_has_an_idle_one_at_its_node_su
     first.wake().await;
     assert_eq!(first.row().await.compute_phase, ComputePhase::Running);
     assert_eq!(phase(&first.core, waiting).await, ComputePhase::Suspended);
+}
+
+#[tokio::test]
+async fn sandboxes_that_were_never_used_do_not_hide_an_idle_one_from_a_demand_that_fits_nowhere() {
+    let core = core_keeping(On::Sqlite, A_DAY, A_DAY).await;
+    let backend = Backend::new();
+    let _node = Node::start(&core, &backend, 10, 20).await;
+    for _ in 0..9 {
+        let (_, id) = world::session(&core).await.unwrap();
+        world::until(&core, id, AllocationState::Running).await;
+        world::eventually("its runtime linked", async || {
+            core.core().links.ready(id).is_some()
+        })
+        .await;
+    }
+    let scene = idle(core, backend).await;
+    refused(&scene.core).await;
+    scene.until_phase(ComputePhase::Suspended).await;
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_early_suspension_failed_is_not_chosen_again_before_another() {
+    let core = core_keeping(On::Sqlite, A_DAY, A_DAY).await;
+    let backend = Backend::new();
+    let _node = Node::start(&core, &backend, 2, 4).await;
+    let scene = idle(core, backend).await;
+    let (scene, (_, oldest)) = another(scene).await;
+    scene.backend.set_quiet(oldest, Quiet::Silent);
+    let asked = || {
+        scene
+            .backend
+            .runtime_asked(oldest)
+            .iter()
+            .filter(|what| *what == "POST /v1/quiesce")
+            .count()
+    };
+    refused(&scene.core).await;
+    world::eventually("the oldest is asked to be quiet", async || asked() == 1).await;
+    world::eventually("it is not, and goes on", async || {
+        phase(&scene.core, oldest).await == ComputePhase::Running
+            && scene.core.core().links.ready(oldest).is_some()
+    })
+    .await;
+    refused(&scene.core).await;
+    scene.until_phase(ComputePhase::Suspended).await;
+    assert_eq!(asked(), 1);
 }
