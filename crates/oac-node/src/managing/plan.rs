@@ -262,8 +262,12 @@ impl Planner {
             }
             Reloaded::Nothing => (State::Unknown, recovery::Standing::Unfinished),
             Reloaded::Unreadable => {
+                // Something of it may be there: it stays in the table, so that Core is asked about it.
                 let state = self.uses.state(generation).unwrap_or(State::Unknown);
-                (state.min(State::Publishing), recovery::Standing::Unfinished)
+                (
+                    state.clamp(State::Planned, State::Publishing),
+                    recovery::Standing::Unfinished,
+                )
             }
         };
         self.uses.loaded(entry.identity, state);

@@ -147,17 +147,22 @@ impl Node {
 
     /// The child ends; its generation's files are these.
     fn end(&mut self, how: Ended, reloaded: Option<Recovered>) {
-        let (generation, _) = self.child.take().expect("a child runs");
-        self.kept = None;
         let loaded = reloaded
             .as_ref()
             .is_some_and(|r| r.found.state == State::Published);
+        let reloaded = reloaded.map_or(Reloaded::Nothing, |recovered| {
+            Reloaded::Found(Box::new(recovered))
+        });
+        self.end_with(how, reloaded, loaded);
+    }
+
+    fn end_with(&mut self, how: Ended, reloaded: Reloaded, loaded: bool) {
+        let (generation, _) = self.child.take().expect("a child runs");
+        self.kept = None;
         let end = End {
             generation,
             how,
-            reloaded: reloaded.map_or(Reloaded::Nothing, |recovered| {
-                Reloaded::Found(Box::new(recovered))
-            }),
+            reloaded,
             loaded,
         };
         self.planner.ended(end, self.now);
@@ -438,6 +443,26 @@ fn nothing_is_prepared_or_repaired_before_the_current_connection_delivered() {
     node.planner.disconnected();
     node.plan();
     assert_eq!(node.kills, 0, "what has started may finish");
+}
+
+// inv: INV-N46
+#[test]
+fn a_generation_whose_records_cannot_be_read_after_its_child_stays_in_the_table() {
+    let mut node = Node::with(vec![published(1)]);
+    node.connect();
+    node.deploy(2, Some(1));
+    node.plan();
+    assert_eq!(node.prepares(), Some(2));
+    node.end_with(Ended::Failed, Reloaded::Unreadable, false);
+    node.deploy(3, Some(1));
+    node.plan();
+    let left = node.local(2).expect("something of it may be on the disk");
+    assert!(!left.acquirable && left.standing != Reported::Ready);
+    // And a grant of Core's can have it collected.
+    node.end(Ended::Failed, None);
+    node.grant(2);
+    node.plan();
+    assert_eq!(node.collects(), Some(2));
 }
 
 #[test]
