@@ -12,6 +12,8 @@
 //! | Verifying | the probe fails | Backoff k+1 |
 //! | Verifying | the probe is canceled | Verifying |
 //! | Backoff k | 1, 2, 5, 10, then 30 min elapsed | Idle k |
+//!
+//! A collection that failed waits as long, counted for itself; a busy one a minute.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -67,6 +69,8 @@ pub struct Candidate {
 #[derive(Debug, Default)]
 pub struct Attempts {
     schedules: BTreeMap<Generation, Schedule>,
+    /// Of collections that failed; a generation whose collection succeeded is here no longer.
+    collections: BTreeMap<Generation, Schedule>,
     deployment: Option<Deployment>,
     collecting: bool,
     /// The last one that was neither target nor serving; the next rotation continues behind it.
@@ -203,9 +207,24 @@ impl Attempts {
         idle
     }
 
+    /// A granted generation is not collected again before the failed collection's backoff has elapsed.
+    pub fn may_collect(&self, generation: Generation, now: Duration) -> bool {
+        let schedule = self.collections.get(&generation);
+        schedule.is_none_or(|schedule| schedule.not_before <= now)
+    }
+
     /// The collection ended.
-    pub fn collected(&mut self) {
+    pub fn collected(&mut self, generation: Generation, how: Ended, now: Duration) {
         self.collecting = false;
+        let schedule = self.collections.entry(generation).or_insert(FRESH);
+        match how {
+            Ended::Completed => {
+                self.collections.remove(&generation);
+            }
+            Ended::TransferFailed | Ended::Failed => schedule.fail(now),
+            Ended::Busy => schedule.not_before = now + BUSY,
+            Ended::Canceled => {}
+        }
     }
 }
 
@@ -255,7 +274,7 @@ mod tests {
         assert!(attempts.start_collection());
         assert_eq!(attempts.due(&all, MINUTE), None);
         assert!(!attempts.start(g(3), MINUTE) && !attempts.start_collection());
-        attempts.collected();
+        attempts.collected(g(2), Ended::Completed, MINUTE);
         assert_eq!(attempts.due(&all, MINUTE), Some(g(3)));
     }
 
@@ -336,6 +355,27 @@ mod tests {
                 "counted from 0 again"
             );
         }
+    }
+
+    #[test]
+    fn a_failed_collection_waits_by_the_same_steps_and_a_done_one_counts_from_0() {
+        let mut attempts = Attempts::default();
+        let mut now = MINUTE;
+        for minutes in [1, 2, 5, 10, 30, 30] {
+            assert!(attempts.may_collect(g(1), now) && attempts.start_collection());
+            attempts.collected(g(1), Ended::Failed, now);
+            let due = now + MINUTE * minutes;
+            assert!(!attempts.may_collect(g(1), due - Duration::from_millis(1)));
+            assert!(attempts.may_collect(g(2), now), "another's");
+            now = due;
+        }
+        attempts.collected(g(1), Ended::Busy, now);
+        assert!(!attempts.may_collect(g(1), now) && attempts.may_collect(g(1), now + MINUTE));
+        attempts.collected(g(1), Ended::Canceled, now + MINUTE);
+        assert!(attempts.may_collect(g(1), now + MINUTE));
+        attempts.collected(g(1), Ended::Completed, now);
+        attempts.collected(g(1), Ended::Failed, now);
+        assert!(attempts.may_collect(g(1), now + MINUTE));
     }
 
     #[test]

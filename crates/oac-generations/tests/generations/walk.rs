@@ -360,13 +360,18 @@ impl World {
             );
             self.seen.insert("an orphaned helper kept a generation");
         }
+        let how = if result.is_ok() {
+            Ended::Completed
+        } else {
+            Ended::Failed
+        };
         self.seen.insert(match result {
             Ok(()) => "collected",
             Err(CollectError::Lease(LeaseError::Busy(_))) => "collection found the lease held",
             Err(_) => "collection killed",
         });
         drop(lock);
-        self.node.attempts.collected();
+        self.node.attempts.collected(identity.generation, how, self.now);
         self.node.table.loaded(identity, self.scene.state(n));
     }
 

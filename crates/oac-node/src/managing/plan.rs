@@ -10,7 +10,8 @@
 //! | a probe ended | the only way to be ready |
 //! | a child ended | what it left is loaded again, whatever it said |
 //!
-//! One child runs at a time. A collection goes before a preparation: it is short, bounded, and makes room.
+//! One child runs at a time. A collection goes before a preparation: it is short, bounded, and makes room. After one a
+//! preparation that is due goes first, and one that failed waits as a failed preparation does.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -110,6 +111,8 @@ pub(super) struct Planner {
     authorized: bool,
     grants: VecDeque<Grant>,
     child: Option<Child>,
+    /// The last child collected: what is due to be prepared goes before the next collection.
+    collected: bool,
     turns: Turns,
     stopping: bool,
 }
@@ -126,6 +129,7 @@ impl Planner {
             authorized: false,
             grants: VecDeque::new(),
             child: None,
+            collected: false,
             turns: Turns::default(),
             stopping: false,
         };
@@ -249,7 +253,7 @@ impl Planner {
         };
         match child.errand {
             Errand::Prepare => self.attempts.ended(generation, how, now),
-            Errand::Collect => self.attempts.collected(),
+            Errand::Collect => self.attempts.collected(generation, how, now),
         }
         let Some(entry) = self.entries.get_mut(&generation) else {
             return;
@@ -301,6 +305,9 @@ impl Planner {
         if self.stopping {
             return effects;
         }
+        if self.child.is_none() && self.collected {
+            effects.extend(self.prepare(now, works_on));
+        }
         while self.child.is_none()
             && let Some(grant) = self.grants.pop_front()
         {
@@ -343,7 +350,7 @@ impl Planner {
         works_on: &dyn Fn(Generation) -> bool,
     ) -> Option<Effect> {
         let generation = grant.generation();
-        if works_on(generation) {
+        if works_on(generation) || !self.attempts.may_collect(generation, now) {
             return None;
         }
         let proof = match self.uses.prove(&grant) {
@@ -389,6 +396,7 @@ impl Planner {
     }
 
     fn begin(&mut self, generation: Generation, errand: Errand, now: Duration) {
+        self.collected = errand == Errand::Collect;
         self.child = Some(Child {
             generation,
             errand,

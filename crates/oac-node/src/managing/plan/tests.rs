@@ -415,6 +415,11 @@ fn an_unfinished_collection_serves_nothing_and_only_a_fresh_grant_resumes_it() {
     assert_eq!((node.child, node.standing(2)), (None, Some(Reported::Stalled)));
     node.grant(2);
     node.plan();
+    assert_eq!(node.child, None, "it failed a moment ago");
+    node.now += MINUTE;
+    node.grant(2);
+    node.plan();
+    assert_eq!(node.collects(), Some(2));
     node.end(Ended::Completed, Some(files(2, State::Dropped, Files::Stalled)));
     assert_eq!(node.standing(2), Some(Reported::Dropped));
 }
@@ -463,6 +468,39 @@ fn a_generation_whose_records_cannot_be_read_after_its_child_stays_in_the_table(
     node.grant(2);
     node.plan();
     assert_eq!(node.collects(), Some(2));
+}
+
+#[test]
+fn collections_that_go_on_and_on_leave_every_second_turn_to_a_preparation_that_is_due() {
+    let mut node = Node::with([1, 2, 3, 4].map(published).to_vec());
+    node.connect();
+    node.deploy(9, Some(1));
+    let mut order = Vec::new();
+    for n in [2, 3, 4] {
+        node.grant(n);
+    }
+    for _ in 0..5 {
+        node.plan();
+        let Some((generation, errand)) = node.child else {
+            break;
+        };
+        order.push((generation.get(), errand));
+        match errand {
+            Errand::Collect => {
+                let n = generation.get();
+                node.end(Ended::Failed, Some(files(n, State::Collecting, Files::Stalled)));
+            }
+            Errand::Prepare => node.end(Ended::TransferFailed, None),
+        }
+    }
+    let expected = [
+        (2, Errand::Collect),
+        (9, Errand::Prepare),
+        // Its next attempt is not due.
+        (3, Errand::Collect),
+        (4, Errand::Collect),
+    ];
+    assert_eq!(order, expected);
 }
 
 #[test]
