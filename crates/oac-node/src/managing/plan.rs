@@ -26,7 +26,7 @@ use oac_generations::{
     recovery::{self, Recovered, Recovery},
     state::State,
 };
-use oac_model::{ConnectionId, Generation};
+use oac_model::{ConnectionId, DiagnosticCode, Generation};
 use oac_peer::node::{Local, Standing as Reported};
 use oac_wire::frames::{self, RetentionReference};
 
@@ -73,6 +73,23 @@ struct Entry {
     probing: bool,
     /// When its last probe began.
     probed: Option<Duration>,
+}
+
+/// Of a published generation without a provider.
+const NOT_LOADED: Probed = Probed::Failed(DiagnosticCode::ProviderUnavailable);
+
+impl Entry {
+    /// Published, and nothing was loaded that could be probed.
+    fn lacks_provider(&self) -> bool {
+        !self.loaded && self.readiness.is_some_and(Readiness::may_be_probed)
+    }
+
+    /// No probe will ever judge what was not loaded: that is its judgement.
+    fn judge_load(&mut self) {
+        if self.lacks_provider() {
+            self.readiness = self.readiness.map(|readiness| readiness.probed(NOT_LOADED));
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +159,7 @@ impl Planner {
         }
         for entry in planner.entries.values_mut() {
             entry.loaded = loaded(entry.identity.generation);
+            entry.judge_load();
         }
         planner
     }
@@ -278,6 +296,10 @@ impl Planner {
         entry.readiness = entry
             .readiness
             .and_then(|readiness| readiness.ended(how, &standing));
+        if how == Ended::Completed && entry.lacks_provider() {
+            entry.judge_load();
+            self.attempts.probed(generation, NOT_LOADED, now);
+        }
         self.forget_unwanted();
     }
 
@@ -378,7 +400,8 @@ impl Planner {
             .iter()
             .map(|(generation, entry)| Candidate {
                 generation: *generation,
-                wanted: entry.readiness.is_some_and(Readiness::wants_attempt),
+                // After an attempt it is loaded again, as often as the backoff allows.
+                wanted: entry.lacks_provider() || entry.readiness.is_some_and(Readiness::wants_attempt),
                 used: self.uses.is_used(*generation) || works_on(*generation),
                 going: entry.readiness.is_none(),
             })

@@ -52,12 +52,16 @@ struct Node {
 
 impl Node {
     fn with(held: Vec<Recovered>) -> Self {
+        Self::of(held, |_| true)
+    }
+
+    fn of(held: Vec<Recovered>, loaded: fn(Generation) -> bool) -> Self {
         let recovery = Recovery {
             held,
             dropped: Vec::new(),
         };
         Self {
-            planner: Planner::new(&recovery, |_| true),
+            planner: Planner::new(&recovery, loaded),
             now: Duration::ZERO,
             busy: Vec::new(),
             link: None,
@@ -501,6 +505,36 @@ fn collections_that_go_on_and_on_leave_every_second_turn_to_a_preparation_that_i
         (4, Errand::Collect),
     ];
     assert_eq!(order, expected);
+}
+
+// inv: INV-N42
+#[test]
+fn a_published_generation_without_a_provider_has_failed_and_is_loaded_again_as_the_backoff_allows() {
+    let unavailable = Some(Reported::Failed(DiagnosticCode::ProviderUnavailable));
+    let mut node = Node::of(vec![published(1)], |_| false);
+    assert_eq!(node.standing(1), unavailable);
+    node.connect();
+    node.deploy(1, Some(1));
+    for minutes in [1, 2, 5] {
+        node.plan();
+        assert_eq!(node.prepares(), Some(1));
+        node.end_with(Ended::Completed, Reloaded::Found(Box::new(published(1))), false);
+        assert_eq!(node.standing(1), unavailable);
+        node.now += minutes * MINUTE - SECOND;
+        node.plan();
+        assert_eq!(node.child, None);
+        node.now += SECOND;
+    }
+    node.plan();
+    node.end(Ended::Completed, Some(published(1)));
+    assert_eq!(node.standing(1), Some(Reported::Preparing));
+    while node.standing(1) != Some(Reported::Ready) {
+        node.second(|_| READY);
+    }
+    for _ in 0..120 {
+        node.second(|_| READY);
+        assert_eq!(node.child, None);
+    }
 }
 
 #[test]
