@@ -26,6 +26,7 @@ use oac_peer::{Moment, node::Local};
 use oac_provider::{ProbeError, Provider};
 use oac_records::LockError;
 use oac_wire::frames::{Deployment, RetentionReference};
+use parking_lot::Mutex;
 
 use crate::{
     agent::chain,
@@ -61,7 +62,8 @@ pub enum ManagingError {
 pub struct Managing {
     store: Arc<Store>,
     planner: Planner,
-    loader: Loader,
+    /// Locked where it may wait for the disk: by the start, and by what waits for a child.
+    loader: Arc<Mutex<Loader>>,
     providers: BTreeMap<Generation, Arc<dyn Provider>>,
     child: Option<Child>,
     /// Why the last probe of a generation failed.
@@ -71,11 +73,22 @@ pub struct Managing {
 }
 
 /// A child that was waited for, and its generation loaded again.
-#[derive(Debug)]
 pub(crate) struct ChildEnd {
     generation: Generation,
     how: Ended,
     reloaded: Reloaded,
+    /// Of what was reloaded, where it serves anything and its provider could be made.
+    provider: Option<Arc<dyn Provider>>,
+}
+
+impl std::fmt::Debug for ChildEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("ChildEnd");
+        shown
+            .field("generation", &self.generation)
+            .field("how", &self.how);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Managing {
@@ -113,7 +126,7 @@ impl Managing {
         Ok(Self {
             store: Arc::new(store),
             planner,
-            loader,
+            loader: Arc::new(Mutex::new(loader)),
             providers,
             child: None,
             failures: BTreeMap::new(),
@@ -181,19 +194,14 @@ impl Managing {
             generation,
             how,
             reloaded,
+            provider,
         } = end;
         tracing::info!(event = "generation_child_ended", %generation, how = ?how, "a child of a generation ended");
         self.child = None;
+        let loaded = provider.is_some();
         self.providers.remove(&generation);
-        if let Reloaded::Found(recovered) = &reloaded {
-            match load(&mut self.loader, recovered) {
-                Ok(provider) => self
-                    .providers
-                    .extend(provider.map(|provider| (generation, provider))),
-                Err(error) => not_loaded(generation, &error),
-            }
-        }
-        let loaded = self.providers.contains_key(&generation);
+        self.providers
+            .extend(provider.map(|provider| (generation, provider)));
         let end = End {
             generation,
             how,
@@ -258,7 +266,7 @@ impl Managing {
         if matches!(errand, Errand::Collect(..)) {
             self.providers.remove(&generation);
         }
-        let store = self.store.clone();
+        let (store, loader) = (self.store.clone(), self.loader.clone());
         let started = match Child::start(store.clone(), "/proc/self/exe".into(), errand) {
             Ok((child, ended)) => {
                 self.child = Some(child);
@@ -274,20 +282,13 @@ impl Managing {
                 Some(ended) => ended.await.unwrap_or(Ended::Failed),
                 None => Ended::Failed,
             };
-            let again = tokio::task::spawn_blocking(move || recovery::again(&store, generation)).await;
-            let reloaded = match again {
-                Ok(Ok(Some(recovered))) => Reloaded::Found(Box::new(recovered)),
-                Ok(Ok(None)) => Reloaded::Nothing,
-                Ok(Err(error)) => {
-                    tracing::error!(event = "generation_unreadable", %generation, error = %chain(&error), "a generation's records cannot be used");
-                    Reloaded::Unreadable
-                }
-                Err(_) => Reloaded::Unreadable,
-            };
+            let again = tokio::task::spawn_blocking(move || reload(&store, &loader, generation)).await;
+            let (reloaded, provider) = again.unwrap_or((Reloaded::Unreadable, None));
             Done::Child(Box::new(ChildEnd {
                 generation,
                 how,
                 reloaded,
+                provider,
             }))
         });
     }
@@ -324,6 +325,28 @@ fn load(loader: &mut Loader, recovered: &Recovered) -> Result<Option<Arc<dyn Pro
     match &found.configuration {
         Some(configuration) if serves => Ok(Some(loader.load(&Configuration::of(configuration)?)?)),
         _ => Ok(None),
+    }
+}
+
+/// What a child left, and the provider of it. Waits for the disk.
+fn reload(
+    store: &Store,
+    loader: &Mutex<Loader>,
+    generation: Generation,
+) -> (Reloaded, Option<Arc<dyn Provider>>) {
+    match recovery::again(store, generation) {
+        Ok(Some(recovered)) => {
+            let provider = load(&mut loader.lock(), &recovered).unwrap_or_else(|error| {
+                not_loaded(generation, &error);
+                None
+            });
+            (Reloaded::Found(Box::new(recovered)), provider)
+        }
+        Ok(None) => (Reloaded::Nothing, None),
+        Err(error) => {
+            tracing::error!(event = "generation_unreadable", %generation, error = %chain(&error), "a generation's records cannot be used");
+            (Reloaded::Unreadable, None)
+        }
     }
 }
 
