@@ -24,8 +24,8 @@ use crate::{
 pub(crate) enum Done {
     Dialed(Result<Box<Connection>, DialError>),
     Measured(Attempt, Box<Health>),
-    /// A managing node's probe of one generation.
-    Probed(Generation, Result<(), ProbeError>),
+    /// A managing node's probe of one generation; `None` where its task broke.
+    Probed(Generation, Option<Result<(), ProbeError>>),
     /// A child was waited for.
     Child(Box<ChildEnd>),
     Refreshed(Refresh),
@@ -54,6 +54,8 @@ impl std::fmt::Debug for Engaged {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     errands: JoinSet<Done>,
+    /// Which errands are probes, and of what.
+    probes: HashMap<Id, Generation>,
     /// Of a managing node; at most one.
     child: JoinSet<Done>,
     operations: JoinSet<Done>,
@@ -63,6 +65,17 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) fn errand(&mut self, work: impl Future<Output = Done> + Send + 'static) -> AbortHandle {
         self.errands.spawn(work)
+    }
+
+    /// Whatever becomes of it, its end is told.
+    pub(crate) fn probe(
+        &mut self,
+        generation: Generation,
+        work: impl Future<Output = Result<(), ProbeError>> + Send + 'static,
+    ) {
+        let probe = async move { Done::Probed(generation, Some(work.await)) };
+        let id = self.errands.spawn(probe).id();
+        self.probes.insert(id, generation);
     }
 
     pub(crate) fn operation(&mut self, ticket: Ticket, work: impl Future<Output = Done> + Send + 'static) {
@@ -78,13 +91,17 @@ impl Tasks {
     /// The next task that ends; pending while there is none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Done {
         tokio::select! {
-            Some(errand) = self.errands.join_next() => match errand {
-                Ok(done) => done,
+            Some(errand) = self.errands.join_next_with_id() => match errand {
+                Ok((id, done)) => {
+                    self.probes.remove(&id);
+                    done
+                }
                 Err(error) => {
                     if error.is_panic() {
                         tracing::error!("a task of the connection broke");
                     }
-                    Done::Nothing
+                    let probe = self.probes.remove(&error.id());
+                    probe.map_or(Done::Nothing, |generation| Done::Probed(generation, None))
                 }
             },
             Some(child) = self.child.join_next() => child.unwrap_or_else(|error| {
@@ -113,5 +130,21 @@ impl Tasks {
             while operations.join_next().await.is_some() {}
         };
         tokio::time::timeout(patience, drained).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_probe_whose_task_broke_has_ended() {
+        let generation = Generation::try_from(1).unwrap();
+        let mut tasks = Tasks::default();
+        tasks.probe(generation, async { panic!("broke") });
+        assert!(matches!(tasks.next().await, Done::Probed(of, None) if of == generation));
+        tasks.probe(generation, async { Ok(()) });
+        assert!(matches!(tasks.next().await, Done::Probed(of, Some(Ok(()))) if of == generation));
+        assert!(tasks.probes.is_empty());
     }
 }

@@ -170,13 +170,20 @@ impl Managing {
         self.planner.granted(from, references);
     }
 
-    pub(crate) fn probed(&mut self, generation: Generation, probed: Result<(), ProbeError>, now: Moment) {
+    /// A probe ended; `None` where its task broke.
+    pub(crate) fn probed(
+        &mut self,
+        generation: Generation,
+        probed: Option<Result<(), ProbeError>>,
+        now: Moment,
+    ) {
         let how = match probed {
-            Ok(()) => {
+            None => Probed::Canceled,
+            Some(Ok(())) => {
                 self.failures.remove(&generation);
                 Probed::Ready
             }
-            Err(ProbeError { code, text }) => {
+            Some(Err(ProbeError { code, text })) => {
                 // One that is not ready is probed every few seconds: its reason is logged when it is another.
                 if self.failures.get(&generation) != Some(&text) {
                     tracing::warn!(event = "generation_not_ready", %generation, %code, error = text, "a generation's provider is not ready");
@@ -295,7 +302,7 @@ impl Managing {
 
     fn probe(&self, generation: Generation, kept: Use, tasks: &mut Tasks) {
         let provider = self.providers.get(&generation).cloned();
-        tasks.errand(async move {
+        tasks.probe(generation, async move {
             let probed = match provider {
                 Some(provider) => health::probe(&*provider).await,
                 None => Err(ProbeError {
@@ -304,7 +311,7 @@ impl Managing {
                 }),
             };
             drop(kept);
-            Done::Probed(generation, probed)
+            probed
         });
     }
 }
