@@ -98,6 +98,7 @@ impl PrepareError {
             Self::Lease(LeaseError::Busy(_)) | Self::Lock(LockError::Busy(_)) => 75,
             Self::Payload(
                 PayloadError::Conflict(_)
+                | PayloadError::File(RecordError::Refused { .. } | RecordError::Differs { .. })
                 | PayloadError::Arrived(_)
                 | PayloadError::Supply(SupplyError::Transfer(_)),
             )

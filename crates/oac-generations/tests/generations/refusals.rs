@@ -193,6 +193,33 @@ fn repair_changes_no_existing_file_and_one_conflicting_byte_prevents_every_downl
 }
 
 #[test]
+fn a_file_of_the_release_that_is_no_private_file_of_ours_is_an_artifact_failure() {
+    type Break = fn(&PathBuf);
+    let breaks: [(&str, Break); 3] = [
+        ("a link", |path| {
+            let elsewhere = path.with_extension("elsewhere");
+            fs::rename(path, &elsewhere).unwrap();
+            std::os::unix::fs::symlink(elsewhere, path).unwrap();
+        }),
+        ("a second name", |path| {
+            fs::hard_link(path, path.with_extension("second")).unwrap();
+        }),
+        ("another mode", |path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }),
+    ];
+    for (what, break_it) in breaks {
+        let base = base();
+        let scene = Scenario::Repair.arrange(base.path());
+        break_it(&release(&scene, 2).join("native/bin/oac-microsandbox-helper"));
+        let before = payload(&scene);
+        let refused = scene.prepare(2).expect_err(what);
+        assert_eq!(refused.exit_status(), 65, "{what}: {refused:?}");
+        assert_eq!(before, payload(&scene), "{what}");
+    }
+}
+
+#[test]
 fn wrong_bytes_are_never_published_and_the_next_attempt_begins_anew() {
     let base = base();
     let scene = Scene::create(base.path(), ProviderKind::Microsandbox);
