@@ -21,7 +21,7 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     io::{Errno, FdFlags},
-    process::Signal,
+    process::{Pid, Signal},
 };
 
 /// A number under which a child finds a descriptor.
@@ -109,17 +109,24 @@ pub fn hand_over(command: &mut Command, fd: BorrowedFd<'_>, number: Number) -> i
 
 /// Has the kernel kill the child when the thread that starts it ends: a preparer or collector must not outlive the
 /// node. What it started may still; therefore the inherited lock.
+pub fn die_with_parent(command: &mut Command) {
+    die_with(command, rustix::process::getpid());
+}
+
 #[allow(
     unsafe_code,
     reason = "the standard library offers no safe way to a parent-death signal"
 )]
-pub fn die_with_parent(command: &mut Command) {
-    // SAFETY: one bare system call, which is async-signal-safe and allocates nothing.
+fn die_with(command: &mut Command, parent: Pid) {
+    // SAFETY: two bare system calls, which are async-signal-safe and allocate nothing.
     unsafe {
-        command.pre_exec(|| {
-            Ok(rustix::process::set_parent_process_death_signal(Some(
-                Signal::KILL,
-            ))?)
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // A parent that ended before the call sends nothing any more.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(Errno::SRCH.into());
+            }
+            Ok(())
         });
     }
 }
@@ -144,4 +151,20 @@ pub fn take(number: Number) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(number.raw()) };
     rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
     Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_whose_parent_ended_before_it_was_tied_to_it_does_not_start() {
+        let mut command = Command::new("/bin/true");
+        die_with_parent(&mut command);
+        assert!(command.status().unwrap().success());
+        let mut orphan = Command::new("/bin/true");
+        die_with(&mut orphan, Pid::INIT);
+        let error = orphan.status().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
+    }
 }
