@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use oac_model::Generation;
 
 use crate::{
+    payload,
     records::Identity,
     state::State,
     store::{Found, Store, StoreError},
@@ -51,7 +52,7 @@ pub fn recover(store: &Store) -> Result<Recovery, StoreError> {
         match found.state {
             State::Dropped => recovery.dropped.push(found.identity),
             State::Unknown => {}
-            _ => recovery.held.push(recovered(found)),
+            _ => recovery.held.push(recovered(store, found)),
         }
     }
     Ok(recovery)
@@ -60,22 +61,28 @@ pub fn recover(store: &Store) -> Result<Recovery, StoreError> {
 /// One generation, after a child that worked on it ended; `None` where no record of it exists.
 pub fn again(store: &Store, generation: Generation) -> Result<Option<Recovered>, StoreError> {
     store.sync()?;
-    Ok(store.load(generation)?.map(recovered))
+    Ok(store.load(generation)?.map(|found| recovered(store, found)))
 }
 
-fn recovered(found: Found) -> Recovered {
+fn recovered(store: &Store, found: Found) -> Recovered {
     Recovered {
-        standing: standing(&found),
+        standing: standing(store, &found),
         found,
     }
 }
 
-fn standing(found: &Found) -> Standing {
+fn standing(store: &Store, found: &Found) -> Standing {
     match (found.state, &found.configuration) {
         (state, _) if state.is_going() => Standing::Stalled,
         (State::Published, Some(configuration)) => {
             let files = configuration.native.files();
-            let missing = files.into_iter().find(|file| !Path::new(file).exists());
+            // What a killed child made visible alone is not there yet: a name is synced before it is believed.
+            let root = store.layout().root();
+            let below = files
+                .iter()
+                .filter_map(|file| Path::new(*file).strip_prefix(root).ok()?.to_str());
+            let unsure = payload::sync_names(store.root(), below).is_err();
+            let missing = files.into_iter().find(|file| unsure || !Path::new(file).exists());
             missing.map_or(Standing::Published, |file| Standing::Incomplete(file.into()))
         }
         _ => Standing::Unfinished,

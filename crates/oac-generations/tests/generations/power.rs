@@ -6,7 +6,10 @@ use std::{
     rc::Rc,
 };
 
-use oac_generations::State;
+use oac_generations::{
+    State,
+    recovery::{self, Standing},
+};
 use oac_records::steps::{Step, Verdict, watched};
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
     loss::{Disk, Left, state},
     proof,
     scenario::Scenario,
-    scene::{Scene, content, source},
+    scene::{Scene, content, generation, source},
 };
 
 /// Follows the disk, and judges each deed before it is done: what justifies it must survive a loss at that moment.
@@ -194,6 +197,42 @@ fn a_successor_of_a_killed_process_decides_from_nothing_that_a_power_loss_could_
             "{scenario:?}: {windows} moments at which a loss would take something back"
         );
     }
+}
+
+// inv: INV-N44
+#[test]
+fn what_recovery_calls_published_has_files_that_no_power_loss_takes_back() {
+    let scenario = Scenario::Repair;
+    let whole = |judge: &Judge| {
+        let losses = judge.disk.losses();
+        losses
+            .iter()
+            .all(|left| judge.files_are_whole(left, State::Published))
+    };
+    let mut windows = 0;
+    for at in 0.. {
+        let base = base();
+        let scene = scenario.arrange(base.path());
+        let (mut judge, done) = judged(scenario, &scene, Judge::of(scenario, &scene, at));
+        if done {
+            break;
+        }
+        let before = whole(&judge);
+        (judge.left, judge.dead) = (usize::MAX, false);
+        let judge = Rc::new(RefCell::new(judge));
+        let seat = judge.clone();
+        let again = || recovery::again(&scene.store(), generation(scenario.generation()));
+        let recovered = watched(move |step| seat.borrow_mut().step(step), again);
+        let standing = recovered.expect("readable").expect("published").standing;
+        if standing == Standing::Published {
+            windows += usize::from(!before);
+            assert!(whole(&judge.borrow()), "cut off at {at}");
+        }
+    }
+    assert!(
+        windows > 0,
+        "moments at which a file was seen and not yet durable"
+    );
 }
 
 // inv: INV-N4
