@@ -20,7 +20,7 @@ use super::{
     blocking,
     range::{self, Wanted},
 };
-use crate::{Core, http::ApiError};
+use crate::{Core, config::ReleaseUrl, http::ApiError};
 
 /// Under which name something was asked for, and so how long its answer stays true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) enum Named {
     /// As one commit's: it never changes.
     Release,
 }
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Named {
     fn cache(self) -> HeaderValue {
@@ -74,19 +76,19 @@ pub(crate) fn metadata(
 fn text(named: Named, kind: &'static str, bytes: Vec<u8>, headers: &HeaderMap) -> Response {
     let etag = etag(Digest::of(&bytes));
     if range::is_known(headers, &etag) {
-        return answer(StatusCode::NOT_MODIFIED, named, &etag, &[], Body::empty());
+        return answer(StatusCode::NOT_MODIFIED, named.cache(), &etag, &[], Body::empty());
     }
     let length = HeaderValue::from(bytes.len());
     let extra = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::CONTENT_LENGTH, length),
     ];
-    answer(StatusCode::OK, named, &etag, &extra, Body::from(bytes))
+    answer(StatusCode::OK, named.cache(), &etag, &extra, Body::from(bytes))
 }
 
 /// A file of a release: what is held, else a redirect where one is allowed.
 pub(crate) async fn artifact(
-    core: &Arc<Core>,
+    release_url: Option<&ReleaseUrl>,
     shelf: Arc<Shelf>,
     commit: SourceCommit,
     filename: &str,
@@ -108,17 +110,19 @@ pub(crate) async fn artifact(
         None
     });
     let Some(mut file) = opened else {
-        let elsewhere = core
-            .config
-            .release_url
-            .as_ref()
-            .filter(|_| artifact.role != Role::Installer);
+        let elsewhere = release_url.filter(|_| artifact.role != Role::Installer);
         let base = elsewhere.ok_or_else(ApiError::not_found)?;
         return Ok(redirect(&base.to(commit, &artifact.filename)));
     };
     let (size, etag) = (artifact.size_bytes, etag(artifact.sha256));
+    // What nobody hashed yet may turn out wrong: no cache may go on serving it then.
+    let cache = if release.is_held(filename) {
+        named.cache()
+    } else {
+        NO_STORE
+    };
     if range::is_known(headers, &etag) {
-        return Ok(answer(StatusCode::NOT_MODIFIED, named, &etag, &[], Body::empty()));
+        return Ok(answer(StatusCode::NOT_MODIFIED, cache, &etag, &[], Body::empty()));
     }
     let kind = (
         header::CONTENT_TYPE,
@@ -140,7 +144,7 @@ pub(crate) async fn artifact(
         Wanted::Nothing => {
             let extra = [accept, content_range(format!("bytes */{size}"))];
             let status = StatusCode::RANGE_NOT_SATISFIABLE;
-            return Ok(answer(status, named, &etag, &extra, Body::empty()));
+            return Ok(answer(status, NO_STORE, &etag, &extra, Body::empty()));
         }
     };
     let sought = blocking(move || file.seek(SeekFrom::Start(first)).map(|_| file)).await;
@@ -152,7 +156,7 @@ pub(crate) async fn artifact(
         ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(count), limits::CHUNK_BYTES);
     let mut extra = vec![kind, accept, (header::CONTENT_LENGTH, HeaderValue::from(count))];
     extra.extend(range.map(content_range));
-    Ok(answer(status, named, &etag, &extra, Body::from_stream(stream)))
+    Ok(answer(status, cache, &etag, &extra, Body::from_stream(stream)))
 }
 
 fn etag(digest: Digest) -> String {
@@ -161,23 +165,20 @@ fn etag(digest: Digest) -> String {
 
 fn redirect(to: &str) -> Response {
     let location = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static(""));
-    let headers = [
-        (header::LOCATION, location),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
+    let headers = [(header::LOCATION, location), (header::CACHE_CONTROL, NO_STORE)];
     (StatusCode::FOUND, headers).into_response()
 }
 
 fn answer(
     status: StatusCode,
-    named: Named,
+    cache: HeaderValue,
     etag: &str,
     extra: &[(HeaderName, HeaderValue)],
     body: Body,
 ) -> Response {
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, named.cache());
+    headers.insert(header::CACHE_CONTROL, cache);
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
@@ -189,4 +190,62 @@ fn answer(
         headers.insert(name, value.clone());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use oac_release::{
+        layout,
+        made::{commit, made},
+        store,
+    };
+
+    use super::*;
+
+    /// The answer for a file of `shelf`, asked for by its commit.
+    async fn asked(shelf: &Arc<Shelf>, range: Option<&'static str>) -> Response {
+        let mut headers = HeaderMap::new();
+        headers.extend(range.map(|range| (header::RANGE, HeaderValue::from_static(range))));
+        let name = layout::NODE.filename(commit('a'));
+        let asked = artifact(None, shelf.clone(), commit('a'), &name, Named::Release, &headers);
+        asked.await.unwrap()
+    }
+
+    // inv: INV-R6, INV-R10
+    #[tokio::test]
+    async fn only_what_was_hashed_and_found_right_may_be_kept_by_caches() {
+        let temp = tempfile::tempdir().unwrap();
+        let (offer, releases) = (temp.path().join("offer"), temp.path().join("releases"));
+        std::fs::create_dir(&releases).unwrap();
+        made(commit('a'), "x").write(&offer);
+        store::publish(&releases, &offer, false).unwrap();
+        let unread = Arc::new(Shelf::read(&releases, &Shelf::default(), &HashMap::new()).unwrap());
+        let mut verdicts = HashMap::new();
+        let mut shelf = Shelf::clone(&unread);
+        while let Some((commit, artifact, key)) = shelf.unread() {
+            let right = store::verify(&releases, commit, &artifact, key).unwrap();
+            verdicts.insert(key, right.unwrap());
+            shelf = Shelf::read(&releases, &shelf, &verdicts).unwrap();
+        }
+        let held = Arc::new(shelf);
+        let forever = "public, max-age=31536000, immutable";
+        for (shelf, range, status, cache) in [
+            (&unread, None, 200, "no-store"),
+            (&unread, Some("bytes=0-0"), 206, "no-store"),
+            (&unread, Some("bytes=9999999-"), 416, "no-store"),
+            (&held, None, 200, forever),
+            (&held, Some("bytes=0-0"), 206, forever),
+            (&held, Some("bytes=9999999-"), 416, "no-store"),
+        ] {
+            let answer = asked(shelf, range).await;
+            assert_eq!(answer.status(), status);
+            assert_eq!(
+                answer.headers()[header::CACHE_CONTROL],
+                cache,
+                "{status} {range:?}"
+            );
+        }
+    }
 }

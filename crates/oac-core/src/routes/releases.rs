@@ -107,7 +107,7 @@ async fn current_artifact(
     let shelf = core.releases.shelf();
     let commit = serve::current(&shelf)?;
     serve::artifact(
-        &core,
+        core.config.release_url.as_ref(),
         shelf,
         commit,
         target.text("filename"),
@@ -182,7 +182,7 @@ async fn release_artifact(
 ) -> Result<Response, ApiError> {
     let (shelf, commit) = (core.releases.shelf(), target.id("commit")?);
     serve::artifact(
-        &core,
+        core.config.release_url.as_ref(),
         shelf,
         commit,
         target.text("filename"),

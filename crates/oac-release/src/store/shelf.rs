@@ -209,6 +209,12 @@ impl Shelf {
 }
 
 impl Shelved {
+    /// Its bytes were hashed and are what the manifest states.
+    pub fn is_held(&self, filename: &str) -> bool {
+        let mut files = self.metadata.manifest().artifacts().iter().zip(&self.files);
+        files.any(|(artifact, holding)| artifact.filename == filename && matches!(holding, Holding::Held(_)))
+    }
+
     fn servable(&self, filename: &str) -> Option<(&Artifact, FileKey)> {
         let files = self.metadata.manifest().artifacts().iter().zip(&self.files);
         let (artifact, holding) = files.into_iter().find(|(a, _)| a.filename == filename)?;
