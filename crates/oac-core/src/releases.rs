@@ -7,9 +7,19 @@
 pub(crate) mod range;
 pub(crate) mod serve;
 
-use std::{collections::HashMap, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
-use oac_release::store::{self, FileKey, Holding, Shelf};
+use oac_model::SourceCommit;
+use oac_release::{
+    manifest::Artifact,
+    store::{self, FileKey, Holding, Shelf},
+};
 use oac_telemetry::Gauges;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -24,6 +34,8 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 pub struct Releases {
     shelf: Mutex<Arc<Shelf>>,
     verdicts: Mutex<HashMap<FileKey, bool>>,
+    /// Files that could not be hashed when it was tried last; told once each.
+    unreadable: Mutex<HashSet<FileKey>>,
     /// Something may be unread.
     unread: Notify,
     /// Something was hashed.
@@ -59,23 +71,25 @@ impl Releases {
         *self.shelf.lock() = Arc::new(now);
     }
 
-    /// Hashes one file that nobody hashed yet; whether there was one.
-    fn hash(&self, directory: &Path) -> bool {
-        let Some((commit, artifact, key)) = self.shelf().unread() else {
-            return false;
-        };
-        match store::verify(directory, commit, &artifact, key) {
-            Ok(Some(right)) => {
-                self.verdicts.lock().insert(key, right);
-            }
-            // Another file has its name: the next reading sees it.
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(event = "release_file_unreadable", file = artifact.filename, error = %Chain(&error), "not served until it changes");
-                self.verdicts.lock().insert(key, false);
+    /// Hashes one file that nobody hashed yet; whether there was one that could be. An error of `verify` proves nothing
+    /// about a file's bytes: it holds up no other file, and after the next reading it is tried again.
+    fn hash(&self, verify: impl Fn(SourceCommit, &Artifact, FileKey) -> io::Result<Option<bool>>) -> bool {
+        for (commit, artifact, key) in self.shelf().unread() {
+            match verify(commit, &artifact, key) {
+                Ok(verdict) => {
+                    self.unreadable.lock().remove(&key);
+                    // Without one another file has its name: the next reading sees it.
+                    self.verdicts.lock().extend(verdict.map(|right| (key, right)));
+                    return true;
+                }
+                Err(error) => {
+                    if self.unreadable.lock().insert(key) {
+                        tracing::error!(event = "release_file_unreadable", file = artifact.filename, error = %Chain(&error), "a release file cannot be hashed; it is tried again");
+                    }
+                }
             }
         }
-        true
+        false
     }
 
     pub(crate) fn show(&self, gauges: &mut Gauges) {
@@ -113,7 +127,12 @@ pub(crate) async fn start(core: &Arc<Core>) {
     core.tasks.spawn(Kind::Worker, "release hashes", async move {
         loop {
             let core = hasher.clone();
-            let hashed = blocking(move || core.releases.hash(&core.config.release_dir)).await;
+            let hashed = blocking(move || {
+                let directory = &core.config.release_dir;
+                core.releases
+                    .hash(|commit, artifact, key| store::verify(directory, commit, artifact, key))
+            })
+            .await;
             if hashed {
                 hasher.releases.hashed.notify_one();
             }
@@ -126,7 +145,7 @@ async fn read(core: &Arc<Core>) {
     let core = core.clone();
     blocking(move || {
         core.releases.read(&core.config.release_dir);
-        if core.releases.shelf().unread().is_some() {
+        if core.releases.shelf().unread().next().is_some() {
             core.releases.unread.notify_one();
         }
     })
@@ -142,5 +161,42 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
             // Only a runtime that ends drops such work, and nobody awaits it then.
             Err(_) => std::future::pending().await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oac_release::made::{commit, made};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_hashed_now_holds_up_no_other_and_is_tried_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let (offer, directory) = (temp.path().join("offer"), temp.path().join("releases"));
+        std::fs::create_dir(&directory).unwrap();
+        made(commit('a'), "x").write(&offer);
+        store::publish(&directory, &offer, false).unwrap();
+        let releases = Releases::default();
+        releases.read(&directory);
+        let (_, _, bad) = releases.shelf().unread().next().unwrap();
+        let right = |commit, artifact: &Artifact, key| store::verify(&directory, commit, artifact, key);
+        while releases.hash(|commit, artifact, key| {
+            if key == bad {
+                Err(io::ErrorKind::Other.into())
+            } else {
+                right(commit, artifact, key)
+            }
+        }) {
+            releases.read(&directory);
+        }
+        let left: Vec<FileKey> = releases.shelf().unread().map(|(_, _, key)| key).collect();
+        assert_eq!(left, [bad], "all others were hashed");
+        assert!(releases.hash(right), "nothing is decided about it");
+        releases.read(&directory);
+        assert_eq!(releases.shelf().unread().count(), 0);
+        let shelf = releases.shelf();
+        let files = &shelf.release(commit('a')).unwrap().files;
+        assert!(files.iter().all(|holding| matches!(holding, Holding::Held(_))));
     }
 }

@@ -25,6 +25,11 @@ fn fault(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
+/// It was read and is not what it should be. Any other error says nothing about what is there, and may pass.
+pub(crate) fn is_fault(error: &io::Error) -> bool {
+    error.raw_os_error().is_none()
+}
+
 fn readable(errno: Errno) -> io::Error {
     match errno {
         Errno::LOOP => fault("it is a symbolic link"),

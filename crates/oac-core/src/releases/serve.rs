@@ -224,7 +224,10 @@ mod tests {
         let unread = Arc::new(Shelf::read(&releases, &Shelf::default(), &HashMap::new()).unwrap());
         let mut verdicts = HashMap::new();
         let mut shelf = Shelf::clone(&unread);
-        while let Some((commit, artifact, key)) = shelf.unread() {
+        loop {
+            let Some((commit, artifact, key)) = shelf.unread().next() else {
+                break;
+            };
             let right = store::verify(&releases, commit, &artifact, key).unwrap();
             verdicts.insert(key, right.unwrap());
             shelf = Shelf::read(&releases, &shelf, &verdicts).unwrap();

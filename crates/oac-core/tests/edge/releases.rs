@@ -265,7 +265,6 @@ async fn the_parts_of_a_file_make_the_file_and_past_its_end_is_416() {
             header_of(&past, &header::CONTENT_RANGE),
             format!("bytes */{size}")
         );
-        // What is appended by another release is no longer past its end.
         assert_eq!(header_of(&past, &header::CACHE_CONTROL), "no-store");
         assert!(past.bytes().await.unwrap().is_empty());
     }

@@ -15,7 +15,7 @@ use sha2::Digest as _;
 
 use super::{CURRENT, Current, StoreError, disk};
 use crate::{
-    folder::Folder,
+    folder::{Folder, is_fault},
     index::{Index, InstallerFile, Providers},
     layout::Role,
     limits,
@@ -93,7 +93,7 @@ pub struct Shelf {
 
 impl Shelf {
     /// Reads the directory. `verdicts` are of files hashed before; `before` is what was read before: the metadata of a
-    /// release that was served stays what it was.
+    /// release that was served stays what it was, and so does everything that cannot be read now.
     pub fn read(directory: &Path, before: &Self, verdicts: &HashMap<FileKey, bool>) -> io::Result<Self> {
         let mut shelf = Self {
             directory: directory.to_owned(),
@@ -104,7 +104,7 @@ impl Shelf {
             let Ok(commit) = name.parse::<SourceCommit>() else {
                 continue;
             };
-            let known = before.releases.get(&commit).map(|release| &release.metadata);
+            let known = before.releases.get(&commit);
             match read_release(&folder, &name, commit, known, verdicts) {
                 Ok(release) => {
                     let artifacts = release.metadata.manifest().artifacts().iter();
@@ -118,19 +118,24 @@ impl Shelf {
                     shelf.problems.extend(wrong);
                     shelf.releases.insert(commit, release);
                 }
-                Err(fault) => shelf.problems.push(ShelfProblem {
-                    path: directory.join(&name),
-                    fault,
-                }),
+                Err(error) => {
+                    let kept = known.filter(|_| !is_fault(&error)).cloned();
+                    shelf.releases.extend(kept.map(|release| (commit, release)));
+                    shelf.problems.push(ShelfProblem {
+                        path: directory.join(&name),
+                        fault: error.to_string(),
+                    });
+                }
             }
         }
-        match read_current(&folder) {
-            Ok(current) => shelf.current = current.filter(|commit| shelf.releases.contains_key(commit)),
-            Err(error) => shelf.problems.push(ShelfProblem {
+        let current = read_current(&folder).unwrap_or_else(|error| {
+            shelf.problems.push(ShelfProblem {
                 path: directory.join(CURRENT),
                 fault: error.to_string(),
-            }),
-        }
+            });
+            before.current.filter(|_| !is_fault(&error))
+        });
+        shelf.current = current.filter(|commit| shelf.releases.contains_key(commit));
         Ok(shelf)
     }
 
@@ -164,11 +169,11 @@ impl Shelf {
         Ok(same.map(|(file, _)| (file, artifact)))
     }
 
-    /// The next file that nobody hashed yet.
-    pub fn unread(&self) -> Option<(SourceCommit, Artifact, FileKey)> {
-        self.releases.iter().find_map(|(commit, release)| {
-            let mut files = release.metadata.manifest().artifacts().iter().zip(&release.files);
-            files.find_map(|(artifact, holding)| match holding {
+    /// The files that nobody hashed yet.
+    pub fn unread(&self) -> impl Iterator<Item = (SourceCommit, Artifact, FileKey)> {
+        self.releases.iter().flat_map(|(commit, release)| {
+            let files = release.metadata.manifest().artifacts().iter().zip(&release.files);
+            files.filter_map(|(artifact, holding)| match holding {
                 Holding::Unread(key) => Some((*commit, artifact.clone(), *key)),
                 _ => None,
             })
@@ -255,32 +260,33 @@ fn read_release(
     folder: &Folder,
     name: &str,
     commit: SourceCommit,
-    known: Option<&Arc<Metadata>>,
+    known: Option<&Shelved>,
     verdicts: &HashMap<FileKey, bool>,
-) -> Result<Shelved, String> {
-    let text = |error: io::Error| error.to_string();
-    let release = folder.enter(name).map_err(text)?.ok_or("it is gone")?;
+) -> io::Result<Shelved> {
+    let gone = || io::Error::other("it is gone");
+    let release = folder.enter(name)?.ok_or_else(gone)?;
     let metadata = match known {
-        Some(known) => known.clone(),
+        Some(known) => known.metadata.clone(),
         None => {
             let read = |name: &str| {
-                let bytes = release.read(name, limits::METADATA_BYTES).map_err(text)?;
-                bytes.ok_or_else(|| format!("{name} is missing"))
+                let bytes = release.read(name, limits::METADATA_BYTES)?;
+                bytes.ok_or_else(|| io::Error::other(format!("{name} is missing")))
             };
-            let metadata =
-                Metadata::parse(read(MANIFEST)?, read(SUMS)?).map_err(|error| error.to_string())?;
+            let metadata = Metadata::parse(read(MANIFEST)?, read(SUMS)?);
+            let metadata = metadata.map_err(|error| io::Error::other(error.to_string()))?;
             if metadata.source_commit() != commit {
-                return Err("it holds the release of another commit".to_owned());
+                return Err(io::Error::other("it holds the release of another commit"));
             }
             Arc::new(metadata)
         }
     };
-    let artifacts = release.enter(ARTIFACTS).map_err(text)?;
-    let holding = |artifact: &Artifact| {
-        let Some(artifacts) = &artifacts else {
+    let folder = release.enter(ARTIFACTS)?;
+    let before = |at: usize| known.and_then(|known| known.files.get(at)).copied();
+    let holding = |(at, artifact): (usize, &Artifact)| {
+        let Some(folder) = &folder else {
             return Holding::Missing;
         };
-        match artifacts.file(&artifact.filename) {
+        match folder.file(&artifact.filename) {
             Ok(None) => Holding::Missing,
             Ok(Some((_, stat))) if stat.st_size.unsigned_abs() == artifact.size_bytes => {
                 let key = FileKey::of(&stat);
@@ -291,10 +297,13 @@ fn read_release(
                 }
             }
             // Another size, a link, a directory.
-            Ok(Some(_)) | Err(_) => Holding::Wrong,
+            Ok(Some(_)) => Holding::Wrong,
+            Err(error) if is_fault(&error) => Holding::Wrong,
+            Err(_) => before(at).unwrap_or(Holding::Missing),
         }
     };
-    let files = metadata.manifest().artifacts().iter().map(holding).collect();
+    let artifacts = metadata.manifest().artifacts().iter();
+    let files = artifacts.enumerate().map(holding).collect();
     Ok(Shelved { metadata, files })
 }
 

@@ -16,7 +16,7 @@ use crate::publishing::Shop;
 fn hashed(shop: &Shop, before: &Shelf, verdicts: &mut HashMap<FileKey, bool>) -> Shelf {
     loop {
         let shelf = Shelf::read(&shop.releases(), before, verdicts).unwrap();
-        let Some((commit, artifact, key)) = shelf.unread() else {
+        let Some((commit, artifact, key)) = shelf.unread().next() else {
             return shelf;
         };
         let verdict = store::verify(&shop.releases(), commit, &artifact, key).unwrap();
@@ -78,6 +78,47 @@ fn what_metadata_said_once_it_goes_on_saying() {
             .iter()
             .all(|holding| matches!(holding, Holding::Wrong))
     );
+}
+
+#[test]
+fn what_cannot_be_read_now_stays_what_it_was() {
+    let shop = Shop::new();
+    shop.publish(&shop.offer("offer", &made(commit('a'), "x")))
+        .unwrap();
+    let mut verdicts = HashMap::new();
+    let release = shop.releases().join(commit('a').to_string());
+    let name = layout::SECCOMP.filename(commit('a'));
+    // Of a socket the system says that it cannot be opened, and nothing about bytes.
+    for path in [
+        release.join(ARTIFACTS).join(&name),
+        shop.releases().join("current.json"),
+    ] {
+        let before = hashed(&shop, &Shelf::default(), &mut verdicts);
+        let aside = path.with_extension("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        // Made where its path is short enough for a socket's.
+        let made = tempfile::tempdir().unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(made.path().join("s")).unwrap();
+        std::fs::rename(made.path().join("s"), &path).unwrap();
+        let during = hashed(&shop, &before, &mut verdicts);
+        assert_eq!(during.current(), Some(commit('a')));
+        assert_eq!(
+            during.release(commit('a')).unwrap().files,
+            before.release(commit('a')).unwrap().files
+        );
+        // Read for the first time, it is not there, and no file is called wrong.
+        let first = Shelf::read(&shop.releases(), &Shelf::default(), &verdicts).unwrap();
+        assert!(
+            !first
+                .release(commit('a'))
+                .unwrap()
+                .files
+                .contains(&Holding::Wrong)
+        );
+        drop(socket);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+    }
 }
 
 // inv: INV-R2
