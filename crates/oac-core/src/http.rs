@@ -15,6 +15,7 @@ pub(crate) mod operator;
 pub mod page;
 pub mod router;
 pub mod serve;
+pub(crate) mod stall;
 pub mod strict;
 pub mod target;
 pub mod tls;

@@ -36,6 +36,7 @@ pub struct Releases {
     verdicts: Mutex<HashMap<FileKey, bool>>,
     /// Files that could not be hashed when it was tried last; told once each.
     unreadable: Mutex<HashSet<FileKey>>,
+    pub(crate) downloads: serve::Downloads,
     /// Something may be unread.
     unread: Notify,
     /// Something was hashed.

@@ -384,6 +384,16 @@ impl ApiError {
         )
     }
 
+    /// As many files of releases are being sent as may be at once.
+    pub fn downloads_busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            None,
+            "Core sends as many files as it may at once: try again.",
+        )
+        .with_header("retry-after", "2".to_owned())
+    }
+
     fn is_database_unavailable(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE
             && matches!(self.code, None | Some("authentication_unavailable"))

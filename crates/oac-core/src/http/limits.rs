@@ -1,5 +1,11 @@
 //! The named limits of the HTTP edge (core.md section 4).
 
+use std::time::Duration;
+
+/// Files of releases that are sent at once, to anyone.
+pub const DOWNLOADS: usize = 256;
+/// How long a client may take nothing of such a file.
+pub const STALL: Duration = Duration::from_secs(60);
 /// A JSON body under `/core/v1` and `/v1`, unless the route says otherwise.
 pub const JSON_BODY_BYTES: usize = 1024 * 1024;
 /// A JSON body of a machine route.

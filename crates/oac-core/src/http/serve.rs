@@ -30,6 +30,7 @@ use crate::{
     Core,
     clock::Clock,
     config::TrustedProxies,
+    http::stall::{Urgency, Watched},
     task::{Kind, Tasks},
 };
 
@@ -152,12 +153,15 @@ impl Edge {
 
     async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
         let trusted = self.trusted.clone();
+        let urgency = Urgency::default();
+        let stream = Watched::new(stream, urgency.clone(), self.clock.clone());
         let service = self
             .router
             .clone()
             .map_request(move |mut request: Request<Incoming>| {
                 let client = trusted.client(peer, request.headers());
                 request.extensions_mut().insert(Peer(client));
+                request.extensions_mut().insert(urgency.clone());
                 request.map(axum::body::Body::new)
             });
         let connection = http1::Builder::new()

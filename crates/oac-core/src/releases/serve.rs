@@ -11,16 +11,21 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use futures_util::StreamExt as _;
 use oac_model::{Digest, SourceCommit};
 use oac_release::{layout::Role, limits, metadata::Metadata, store::Shelf};
-use tokio::io::AsyncReadExt as _;
+use tokio::{io::AsyncReadExt as _, sync::Semaphore};
 use tokio_util::io::ReaderStream;
 
 use super::{
     blocking,
     range::{self, Wanted},
 };
-use crate::{Core, config::ReleaseUrl, http::ApiError};
+use crate::{
+    Core,
+    config::ReleaseUrl,
+    http::{ApiError, limits::DOWNLOADS, stall::Urgency},
+};
 
 /// Under which name something was asked for, and so how long its answer stays true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,9 +91,36 @@ fn text(named: Named, kind: &'static str, bytes: Vec<u8>, headers: &HeaderMap) -
     answer(StatusCode::OK, named.cache(), &etag, &extra, Body::from(bytes))
 }
 
-/// A file of a release: what is held, else a redirect where one is allowed.
+/// The files that are being sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Downloads(Arc<Semaphore>);
+
+impl Default for Downloads {
+    fn default() -> Self {
+        Self::of(DOWNLOADS)
+    }
+}
+
+impl Downloads {
+    /// At most `limit` at once.
+    fn of(limit: usize) -> Self {
+        Self(Arc::new(Semaphore::new(limit)))
+    }
+}
+
+/// How files are sent.
+pub(crate) struct Sending<'a> {
+    /// Where what is not held is found.
+    pub(crate) release_url: Option<&'a ReleaseUrl>,
+    pub(crate) downloads: &'a Downloads,
+    /// Of the connection that the file is sent on.
+    pub(crate) urgency: Urgency,
+}
+
+/// A file of a release: what is held, else a redirect where one is allowed. Over the limit of files that are sent at
+/// once, 503.
 pub(crate) async fn artifact(
-    release_url: Option<&ReleaseUrl>,
+    sending: Sending<'_>,
     shelf: Arc<Shelf>,
     commit: SourceCommit,
     filename: &str,
@@ -110,7 +142,7 @@ pub(crate) async fn artifact(
         None
     });
     let Some(mut file) = opened else {
-        let elsewhere = release_url.filter(|_| artifact.role != Role::Installer);
+        let elsewhere = sending.release_url.filter(|_| artifact.role != Role::Installer);
         let base = elsewhere.ok_or_else(ApiError::not_found)?;
         return Ok(redirect(&base.to(commit, &artifact.filename)));
     };
@@ -147,6 +179,9 @@ pub(crate) async fn artifact(
             return Ok(answer(status, NO_STORE, &etag, &extra, Body::empty()));
         }
     };
+    let slot = sending.downloads.0.clone().try_acquire_owned();
+    let slot = slot.map_err(|_| ApiError::downloads_busy())?;
+    let urgent = sending.urgency.begin();
     let sought = blocking(move || file.seek(SeekFrom::Start(first)).map(|_| file)).await;
     let file = sought.map_err(|error| {
         tracing::error!(event = "release_file_unreadable", file = artifact.filename, %error, "a release file cannot be read");
@@ -154,6 +189,10 @@ pub(crate) async fn artifact(
     })?;
     let stream =
         ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(count), limits::CHUNK_BYTES);
+    // Both end with the body.
+    let stream = stream.inspect(move |_| {
+        let _ = (&slot, &urgent);
+    });
     let mut extra = vec![kind, accept, (header::CONTENT_LENGTH, HeaderValue::from(count))];
     extra.extend(range.map(content_range));
     Ok(answer(status, cache, &etag, &extra, Body::from_stream(stream)))
@@ -206,11 +245,61 @@ mod tests {
 
     /// The answer for a file of `shelf`, asked for by its commit.
     async fn asked(shelf: &Arc<Shelf>, range: Option<&'static str>) -> Response {
+        asked_of(&Downloads::default(), shelf, range).await.unwrap()
+    }
+
+    async fn asked_of(
+        downloads: &Downloads,
+        shelf: &Arc<Shelf>,
+        range: Option<&'static str>,
+    ) -> Result<Response, ApiError> {
+        let sending = Sending {
+            release_url: None,
+            downloads,
+            urgency: Urgency::default(),
+        };
         let mut headers = HeaderMap::new();
         headers.extend(range.map(|range| (header::RANGE, HeaderValue::from_static(range))));
         let name = layout::NODE.filename(commit('a'));
-        let asked = artifact(None, shelf.clone(), commit('a'), &name, Named::Release, &headers);
-        asked.await.unwrap()
+        let asked = artifact(
+            sending,
+            shelf.clone(),
+            commit('a'),
+            &name,
+            Named::Release,
+            &headers,
+        );
+        asked.await
+    }
+
+    #[tokio::test]
+    async fn over_the_limit_of_files_that_are_sent_at_once_a_client_is_told_to_come_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let (offer, releases) = (temp.path().join("offer"), temp.path().join("releases"));
+        std::fs::create_dir(&releases).unwrap();
+        made(commit('a'), "x").write(&offer);
+        store::publish(&releases, &offer, false).unwrap();
+        let shelf = Arc::new(Shelf::read(&releases, &Shelf::default(), &HashMap::new()).unwrap());
+        let downloads = Downloads::of(2);
+        let first = asked_of(&downloads, &shelf, None).await.unwrap();
+        let second = asked_of(&downloads, &shelf, Some("bytes=0-0")).await.unwrap();
+        let refused = asked_of(&downloads, &shelf, None)
+            .await
+            .unwrap_err()
+            .into_response();
+        assert_eq!(refused.status(), 503);
+        assert_eq!(refused.headers()[header::RETRY_AFTER], "2");
+        // An answer without a body needs no place.
+        let past = asked_of(&downloads, &shelf, Some("bytes=9999999-")).await;
+        assert_eq!(past.unwrap().status(), 416);
+        drop(second);
+        let whole = asked_of(&downloads, &shelf, None).await.unwrap();
+        axum::body::to_bytes(whole.into_body(), usize::MAX).await.unwrap();
+        assert!(
+            asked_of(&downloads, &shelf, None).await.is_ok(),
+            "it was sent to its end"
+        );
+        drop(first);
     }
 
     // inv: INV-R6, INV-R10

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use oac_release::metadata::Metadata;
 use utoipa_axum::routes;
 
@@ -12,10 +12,11 @@ use crate::{
         ApiError,
         auth::Credential,
         router::{Body, Route},
+        stall::Urgency,
         strict::{NoQuery, StrictQuery},
         target::Target,
     },
-    releases::serve::{self, Named},
+    releases::serve::{self, Named, Sending},
 };
 
 const JSON: &str = "application/json";
@@ -32,6 +33,14 @@ pub(crate) fn routes() -> Vec<Route> {
         open(routes!(release_sums)),
         open(routes!(release_artifact)),
     ]
+}
+
+fn sending(core: &Core, urgency: Urgency) -> Sending<'_> {
+    Sending {
+        release_url: core.config.release_url.as_ref(),
+        downloads: &core.releases.downloads,
+        urgency,
+    }
 }
 
 /// What this console offers to hosts.
@@ -100,6 +109,7 @@ async fn current_sums(
 )]
 async fn current_artifact(
     State(core): State<Arc<Core>>,
+    Extension(urgency): Extension<Urgency>,
     target: Target,
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
     headers: HeaderMap,
@@ -107,7 +117,7 @@ async fn current_artifact(
     let shelf = core.releases.shelf();
     let commit = serve::current(&shelf)?;
     serve::artifact(
-        core.config.release_url.as_ref(),
+        sending(&core, urgency),
         shelf,
         commit,
         target.text("filename"),
@@ -176,13 +186,14 @@ async fn release_sums(
 )]
 async fn release_artifact(
     State(core): State<Arc<Core>>,
+    Extension(urgency): Extension<Urgency>,
     target: Target,
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let (shelf, commit) = (core.releases.shelf(), target.id("commit")?);
     serve::artifact(
-        core.config.release_url.as_ref(),
+        sending(&core, urgency),
         shelf,
         commit,
         target.text("filename"),

@@ -283,6 +283,35 @@ async fn the_parts_of_a_file_make_the_file_and_past_its_end_is_416() {
     assert_eq!(whole.bytes().await.unwrap(), release.metadata.manifest_bytes());
 }
 
+#[tokio::test]
+async fn a_client_that_stops_reading_a_file_is_disconnected() {
+    let core = TestCore::start().await;
+    // More than the kernel takes of it in the client's place.
+    let release = made_of(commit('a'), &layout::ROWS, |row| {
+        let size = if row.key == layout::NODE.key { 12 << 20 } else { 64 };
+        row.key.bytes().cycle().take(size).collect()
+    });
+    publish(&core, &release, false);
+    settled(&core, 'a').await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let address = core.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let client = socket.connect(address).await.unwrap();
+    let request = format!(
+        "GET {BASE}{} HTTP/1.1\r\nHost: x\r\n\r\n",
+        file(&layout::NODE, 'a')
+    );
+    assert_eq!(client.try_write(request.as_bytes()).unwrap(), request.len());
+    client.readable().await.unwrap();
+    wait::until("the client is disconnected", LONG, async || {
+        core.core().hub.clock().skip(Duration::from_secs(60));
+        let asked = client.try_write(b"G");
+        matches!(asked, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
 // req: G-020
 // inv: INV-R9, INV-R15
 #[tokio::test]
