@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 mod admissions;
+mod away;
 mod calls;
 mod create;
 mod crowd;

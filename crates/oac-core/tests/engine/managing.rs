@@ -452,3 +452,40 @@ async fn rows_of_generations_that_nothing_keeps_are_removed_and_no_number_comes_
 async fn pg_rows_of_generations_that_nothing_keeps_are_removed_and_no_number_comes_back() {
     collected(On::Postgres).await;
 }
+
+// req: G-164
+#[tokio::test]
+async fn every_node_is_told_the_same_configuration_and_none_has_one_of_its_own() {
+    let core = world::core(On::Sqlite).await;
+    let nodes = [Node::enroll(&core, 1).await, Node::enroll(&core, 7).await];
+    let mut greeted = Vec::new();
+    for node in &nodes {
+        let ready = vec![status(&core, 1, READY).await];
+        greeted.push(connect(&core, node, ready).await);
+    }
+    let labels = format!("/core/v1/sandbox/nodes/{}/labels", nodes[1].id());
+    let body = serde_json::json!({ "labels": { "size": "large" } });
+    core.operator(reqwest::Method::PUT, &labels, Some(&body))
+        .await
+        .expect(200);
+    core.deploy(2, 1024).await;
+    oac_core::placement::refresh_deployment(core.core()).await;
+    for connection in &mut greeted {
+        let told = beat(connection, vec![]).await.unwrap();
+        assert_eq!(told.generation, generation(2));
+        assert_eq!(told.specification_digest, digest(&core, 2).await);
+    }
+    for (setting, value) in [
+        ("resources", serde_json::json!({ "cpus": 1, "memory_mib": 512 })),
+        ("runtime", serde_json::json!({})),
+        ("provider", serde_json::json!("docker")),
+        ("workspace", serde_json::json!(null)),
+        ("generation", serde_json::json!(1)),
+    ] {
+        let path = format!("/core/v1/sandbox/nodes/{}", nodes[0].id());
+        let mut edit = serde_json::json!({ "name": "node", "max_active": 1, "max_retained": 1 });
+        edit[setting] = value;
+        let refused = core.operator(reqwest::Method::PATCH, &path, Some(&edit)).await;
+        assert_eq!(refused.status.as_u16(), 400, "{setting}: {}", refused.body);
+    }
+}

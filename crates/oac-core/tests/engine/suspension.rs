@@ -7,13 +7,14 @@ mod given_up;
 mod host;
 mod links;
 mod pace;
+mod policy;
 mod pressure;
 mod unanswered;
 
 use std::sync::Arc;
 
 use oac_core::allocations::{self, Cause};
-use oac_model::{AllocationId, AllocationState, ComputePhase, NodeId, SessionId, TurnState};
+use oac_model::{AllocationId, AllocationState, ComputePhase, NodeId, SessionId, TurnId, TurnState};
 use oac_provider::suite::{Arrange, Damage};
 use oac_store::{
     AllocationRow, CheckpointRow, CleanupCause, ComputeRow, DeploymentLock, DrainIdle, DrainRetained,
@@ -74,35 +75,44 @@ pub fn selection() -> Selection {
     }
 }
 
+/// A Session on a node, with a Turn that ended.
+async fn idle(core: &TestCore) -> (SessionId, AllocationId) {
+    let (session, id) = world::session(core).await.unwrap();
+    let turn = world::input(core, session).await;
+    world::until(core, id, AllocationState::Running).await;
+    end(core, session, turn).await;
+    (session, id)
+}
+
+/// The Turn ends, and the Session is idle.
+async fn end(core: &TestCore, session: SessionId, turn: TurnId) {
+    let tx = world::begin(core).await;
+    tx.lock_session(session).await.unwrap();
+    let mut row = tx.turn(turn).await.unwrap().unwrap();
+    row.state = TurnState::Completed;
+    row.ended_at = Some(tx.now());
+    tx.save_turn(&row).await.unwrap();
+    tx.set_session_state(session, oac_model::SessionState::Idle, None)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    core.core().pokes.want(session);
+}
+
 impl Scene {
     /// A Session on `node`, with a Turn that ended: it is suspended soon.
     async fn begin(core: TestCore, backend: Arc<Backend>) -> Self {
-        let (session, id) = world::session(&core).await.unwrap();
-        let turn = world::input(&core, session).await;
-        world::until(&core, id, AllocationState::Running).await;
-        let scene = Self {
+        let (session, id) = idle(&core).await;
+        Self {
             core,
             backend,
             session,
             id,
-        };
-        scene.end(turn).await;
-        scene
+        }
     }
 
-    /// The Turn ends, and the Session is idle.
-    async fn end(&self, turn: oac_model::TurnId) {
-        let tx = world::begin(&self.core).await;
-        tx.lock_session(self.session).await.unwrap();
-        let mut row = tx.turn(turn).await.unwrap().unwrap();
-        row.state = TurnState::Completed;
-        row.ended_at = Some(tx.now());
-        tx.save_turn(&row).await.unwrap();
-        tx.set_session_state(self.session, oac_model::SessionState::Idle, None)
-            .await
-            .unwrap();
-        tx.commit().await.unwrap();
-        self.core.core().pokes.want(self.session);
+    async fn end(&self, turn: TurnId) {
+        end(&self.core, self.session, turn).await;
     }
 
     async fn input(&self) -> oac_model::TurnId {
