@@ -105,6 +105,14 @@ impl Story {
             .unwrap_or_else(|e| panic!("{e}"))
     }
 
+    /// One that manages generations.
+    pub async fn add_managing_node(&self, name: &str, max_active: u32) -> Node {
+        self.installation
+            .add_managing_node(&self.engine, name, max_active, oac_release::SECCOMP_PROFILE)
+            .await
+            .unwrap_or_else(|e| panic!("{e}"))
+    }
+
     /// An application's request; panics unless it succeeds.
     pub async fn app(&self, method: &'static str, path: &str, body: Option<&Value>) -> Value {
         self.installation
