@@ -5,8 +5,10 @@
 //! be read as it arrives, or handed over to another protocol. This crate follows no redirect, retries nothing, keeps no
 //! connection and measures no time: whoever asks does. Nothing of a credential, the proxy's included, is in an error.
 
+mod origin;
 mod surroundings;
 mod way;
 
+pub use origin::{Origin, ParseOriginError};
 pub use surroundings::{Surroundings, tls};
 pub use way::{Answer, Arriving, ReachError, Rest, Way, request_to};

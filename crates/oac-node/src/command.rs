@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+use oac_dial::Origin;
 use oac_generations::{LeaseError, Store, layout::Layout, lease, recovery};
 use oac_model::{Digest, Secret};
 use tokio::net::TcpListener;
@@ -23,7 +24,6 @@ use crate::{
     identity,
     limits::{DEFAULT_OPERATIONS, OPERATIONS, PROBE, TOKEN_BYTES},
     metrics::Metrics,
-    origin::Origin,
     rebind::rebind,
     register, run,
 };

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use oac_dial::{Origin, ParseOriginError};
 use oac_generations::{
     layout::PREPARATION,
     native::Native as NativeRecord,
@@ -14,7 +15,6 @@ use oac_records::{Directory, RecordError};
 
 use crate::{
     limits::RECORD_BYTES,
-    origin::{Origin, ParseOriginError},
 };
 
 /// A generation's configuration.

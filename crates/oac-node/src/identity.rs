@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use oac_dial::Origin;
 use oac_model::{Digest, NodeId, OwnerEpoch, Secret};
 use oac_records::{Directory, Lock, LockError, RecordError};
 use oac_wire::{
@@ -10,7 +11,7 @@ use oac_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{config::Configuration, limits::RECORD_BYTES, origin::Origin};
+use crate::{config::Configuration, limits::RECORD_BYTES};
 
 const FILE: &str = "identity.json";
 const LOCK: &str = "identity.lock";

@@ -23,7 +23,6 @@ mod managing;
 pub mod measure;
 pub mod metrics;
 mod operation;
-pub mod origin;
 mod rebind;
 mod register;
 mod run;
@@ -31,6 +30,7 @@ mod task;
 
 pub use agent::{ConfirmError, Served};
 pub use clock::Clock;
+pub use oac_dial::Origin;
 pub use core::{CallError, ClientError, Confirmed, CoreClient, ReachError, Surroundings};
 pub use managing::{Managing, ManagingError};
 pub use register::{RegisterError, Registration, register, register_by};

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
+use oac_dial::Origin;
 use oac_model::{DiagnosticCode, Digest, Secret};
 use oac_provider::Provider;
 use oac_wire::frames::Identity;
@@ -12,7 +13,6 @@ use crate::{
     core::{CallError, ClientError, CoreClient, Enrollment, Surroundings},
     identity::{IdentityError, IdentityStore, Stored},
     limits::PROBE,
-    origin::Origin,
 };
 
 /// What `register` is told.

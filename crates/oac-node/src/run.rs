@@ -2,6 +2,7 @@
 
 use std::{future::Future, path::Path, sync::Arc};
 
+use oac_dial::Origin;
 use oac_peer::node::Exit;
 
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     core::{CallError, ClientError, CoreClient, Surroundings},
     identity::{IdentityError, IdentityStore, Stored},
     metrics::Metrics,
-    origin::Origin,
 };
 
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ mod config;
 mod create;
 mod decide;
 mod engine;
+mod host;
 mod image;
 mod inventory;
 mod kill;
@@ -21,5 +22,6 @@ mod provider;
 mod sweep;
 
 pub use config::{ConfigError, DockerConfig};
+pub use host::{HostEngine, HostEngineError, create_network, describe, holds_containers, network_labels, remove_network};
 pub use image::{ImageError, find_image, load_image};
 pub use provider::{Clock, DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id, registered};

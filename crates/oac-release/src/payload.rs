@@ -242,7 +242,7 @@ pub fn unpack(directory: &Directory, name: &str, to: &str, unpacked: Unpacked) -
 }
 
 /// The size and digest of a private file below `directory`; `None` when there is none.
-fn digest_of(
+pub fn digest_of(
     directory: &Directory,
     key: &str,
     mode: FileMode,

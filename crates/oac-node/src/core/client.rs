@@ -1,10 +1,11 @@
 use std::{fmt, future::Future, time::Duration};
 
 use http::HeaderValue;
+use oac_dial::Origin;
 use oac_dial::{Surroundings, Way};
 use oac_proxy::ProxyError;
 
-use crate::{clock::Clock, origin::Origin};
+use crate::{clock::Clock};
 
 const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node/", env!("CARGO_PKG_VERSION")));
 

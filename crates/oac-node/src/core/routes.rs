@@ -5,6 +5,7 @@ use http::{
     request,
 };
 use http_body_util::Full;
+use oac_dial::Origin;
 use oac_dial::{ReachError, Rest, request_to};
 use oac_model::{Digest, Generation, InstallationId, NodeId, ProviderKind, Secret, Specification};
 use oac_wire::{frames::Identity, strict};
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::CoreClient;
 use crate::{
     limits::{CORE_BODY_BYTES, CORE_CALL},
-    origin::Origin,
 };
 
 /// What Core says of this node.

@@ -196,7 +196,7 @@ mod tests {
     use oac_dial::Surroundings;
 
     use super::*;
-    use crate::origin::Origin;
+    use oac_dial::Origin;
 
     /// The first bytes that a node with a Core of this scheme sends to it.
     async fn first_bytes(scheme: &str) -> [u8; 3] {

@@ -1,4 +1,5 @@
 use http::HeaderValue;
+use oac_dial::{Origin, ParseOriginError};
 use oac_dial::Surroundings;
 use oac_generations::{
     Identity,
@@ -18,7 +19,6 @@ use tokio::runtime::Runtime;
 use crate::{
     core::CoreClient,
     identity::Stored,
-    origin::{Origin, ParseOriginError},
 };
 
 /// How this program names itself to a release server.

@@ -1,6 +1,6 @@
 use axum::http::StatusCode;
 use oac_model::{DiagnosticCode, Digest, Secret};
-use oac_node::{RegisterError, Registration, identity::IdentityError, origin::Origin, register};
+use oac_node::{Origin, RegisterError, Registration, identity::IdentityError, register};
 use oac_wire::frames::Identity;
 
 use crate::{

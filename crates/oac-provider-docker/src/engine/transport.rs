@@ -82,6 +82,15 @@ pub(crate) struct EngineInfo {
     pub(crate) cpus: i64,
     #[serde(default)]
     pub(crate) mem_total: i64,
+    #[serde(rename = "OSType", default)]
+    pub(crate) os_type: String,
+    #[serde(default)]
+    pub(crate) architecture: String,
+    #[serde(default)]
+    pub(crate) docker_root_dir: String,
+    /// Such as `name=rootless`.
+    #[serde(default)]
+    pub(crate) security_options: Option<Vec<String>>,
 }
 
 /// The engine behind one socket.

@@ -1,3 +1,5 @@
+//! The address of a Core or of a place that has releases.
+
 use std::fmt;
 
 use url::Url;
@@ -42,7 +44,8 @@ impl Origin {
         &self.text
     }
 
-    pub(crate) fn url(&self) -> &Url {
+    /// As it is dialed.
+    pub fn url(&self) -> &Url {
         &self.url
     }
 

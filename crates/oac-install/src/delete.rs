@@ -1,0 +1,143 @@
+//! Deletion by descriptor: every name is opened in the directory that holds it, no link is followed and no mount point
+//! crossed. What is kept keeps its parents.
+
+use std::path::{Path, PathBuf};
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat, unlinkat},
+    io::Errno,
+};
+
+/// A directory that could not go.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} could not be deleted")]
+pub(crate) struct DeleteError {
+    path: PathBuf,
+    #[source]
+    source: Errno,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Deletes the directory `path` and what is in it, but what `keeps` names by its path and what is mounted there. The
+/// paths of mounts that were kept. A missing directory is success.
+pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, DeleteError> {
+    let failed = |source| DeleteError { path: path.to_owned(), source };
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let parent = match open(parent, DIRECTORY, Mode::empty()) {
+        Ok(parent) => parent,
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(errno) => return Err(failed(errno)),
+    };
+    let Some(name) = path.file_name() else { return Err(failed(Errno::INVAL)) };
+    let device = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => stat.st_dev,
+        Ok(_) => return Err(failed(Errno::NOTDIR)),
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(errno) => return Err(failed(errno)),
+    };
+    let mut walk = Walk {
+        device,
+        keeps,
+        mounts: Vec::new(),
+    };
+    walk.entry(&parent, name, path)?;
+    rustix::fs::fsync(&parent).map_err(failed)?;
+    Ok(walk.mounts)
+}
+
+struct Walk<'a> {
+    device: u64,
+    keeps: &'a dyn Fn(&Path) -> bool,
+    mounts: Vec<PathBuf>,
+}
+
+impl Walk<'_> {
+    /// Whether the entry is gone.
+    fn entry(&mut self, parent: &OwnedFd, name: &std::ffi::OsStr, path: &Path) -> Result<bool, DeleteError> {
+        let failed = |source| DeleteError { path: path.to_owned(), source };
+        if (self.keeps)(path) {
+            return Ok(false);
+        }
+        let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(true),
+            Err(errno) => return Err(failed(errno)),
+        };
+        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return match unlinkat(parent, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(true),
+                // A file that is mounted over.
+                Err(Errno::BUSY) => {
+                    self.mounts.push(path.to_owned());
+                    Ok(false)
+                }
+                Err(errno) => Err(failed(errno)),
+            };
+        }
+        if stat.st_dev != self.device {
+            self.mounts.push(path.to_owned());
+            return Ok(false);
+        }
+        let directory = openat(parent, name, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let mut is_empty = true;
+        for entry in Dir::read_from(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
+            is_empty &= self.entry(&directory, name, &path.join(name))?;
+        }
+        if !is_empty {
+            return Ok(false);
+        }
+        match unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            // A mount of the same file system, which its device does not tell.
+            Err(Errno::BUSY) => {
+                self.mounts.push(path.to_owned());
+                Ok(false)
+            }
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn nothing_behind_a_link_goes_and_what_is_kept_keeps_its_parents() {
+        let temp = tempfile::tempdir().unwrap();
+        let outside = temp.path().join("outside");
+        fs::create_dir_all(outside.join("deep")).unwrap();
+        fs::write(outside.join("deep/file"), "kept").unwrap();
+        let root = temp.path().join("root");
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir_all(root.join("state/checkpoints")).unwrap();
+        fs::write(root.join("state/checkpoints/one"), "1").unwrap();
+        fs::write(root.join("state/file"), "1").unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("a/link")).unwrap();
+        std::os::unix::fs::symlink(outside.join("deep/file"), root.join("a/b/link")).unwrap();
+        std::os::unix::fs::symlink("/nonexistent", root.join("dangling")).unwrap();
+        let kept = root.join("state/checkpoints");
+        assert_eq!(delete(&root, &|path| path == kept).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(fs::read_to_string(outside.join("deep/file")).unwrap(), "kept");
+        assert!(kept.join("one").exists() && !root.join("a").exists() && !root.join("state/file").exists());
+        delete(&root, &|_| false).unwrap();
+        assert!(!root.exists());
+        // Again, and through a link in place of the directory.
+        delete(&root, &|_| false).unwrap();
+        std::os::unix::fs::symlink(&outside, &root).unwrap();
+        assert!(delete(&root, &|_| false).is_err());
+        assert!(outside.join("deep/file").exists());
+    }
+}
