@@ -233,11 +233,9 @@ impl Order {
                 |value| value.parse().ok(),
             )?,
             token_on_stdin: given.has("--enrollment-token-stdin"),
-            checkpoint_root: given.parsed(
-                "--checkpoint-root",
-                "must be a clean absolute path",
-                |value| is_clean_absolute(value).then(|| value.to_owned()),
-            )?,
+            checkpoint_root: given.parsed("--checkpoint-root", "must be a clean absolute path", |value| {
+                is_clean_absolute(value).then(|| value.to_owned())
+            })?,
             no_color,
         }))
     }

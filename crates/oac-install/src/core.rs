@@ -15,7 +15,8 @@ use url::Url;
 
 use crate::hint::Hint;
 
-const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node-install/", env!("CARGO_PKG_VERSION")));
+const PROGRAM: HeaderValue =
+    HeaderValue::from_static(concat!("oac-node-install/", env!("CARGO_PKG_VERSION")));
 const CALL: Duration = Duration::from_secs(15);
 const BODY_BYTES: usize = 16 * 1024;
 /// Before the second and the third try.
@@ -86,16 +87,27 @@ pub(crate) struct Core {
 impl Core {
     /// By the proxies of this process's environment.
     pub(crate) fn at(origin: &Origin) -> Result<Self, Hint> {
-        let around = Surroundings::of_this_process().map_err(|error| Hint::failed("the proxy settings", &error))?;
-        let tls = oac_dial::tls(around.roots).map_err(|error| Hint::failed("TLS could not be set up", &error))?;
-        let way = Way::new(origin.url(), &around.proxies, tls, PROGRAM)
-            .map_err(|_| Hint::unreachable(origin))?;
-        Ok(Self { origin: origin.clone(), way })
+        let around =
+            Surroundings::of_this_process().map_err(|error| Hint::failed("the proxy settings", &error))?;
+        let tls =
+            oac_dial::tls(around.roots).map_err(|error| Hint::failed("TLS could not be set up", &error))?;
+        let way =
+            Way::new(origin.url(), &around.proxies, tls, PROGRAM).map_err(|_| Hint::unreachable(origin))?;
+        Ok(Self {
+            origin: origin.clone(),
+            way,
+        })
     }
 
     /// What the token's command is about.
-    pub(crate) async fn configuration(&self, bearer: &Secret, node: Option<NodeId>) -> Result<Configuration, Refusal> {
-        let body = self.get(&self.origin.route("/sandbox-node/configuration"), bearer, node).await?;
+    pub(crate) async fn configuration(
+        &self,
+        bearer: &Secret,
+        node: Option<NodeId>,
+    ) -> Result<Configuration, Refusal> {
+        let body = self
+            .get(&self.origin.route("/sandbox-node/configuration"), bearer, node)
+            .await?;
         let answer: Configuration = strict::from_slice(&body).map_err(|_| Refusal::NotCore)?;
         let agrees = answer.specification.digest() == answer.specification_digest
             && answer.specification.provider == answer.provider
@@ -126,7 +138,12 @@ impl Core {
     }
 
     /// Also whether the failure may pass.
-    async fn once(&self, url: &Url, bearer: &Secret, node: Option<NodeId>) -> Result<Vec<u8>, (Refusal, bool)> {
+    async fn once(
+        &self,
+        url: &Url,
+        bearer: &Secret,
+        node: Option<NodeId>,
+    ) -> Result<Vec<u8>, (Refusal, bool)> {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", bearer.expose()))
             .map_err(|_| (Refusal::Unauthorized, false))?;
         authorization.set_sensitive(true);
@@ -134,8 +151,14 @@ impl Core {
         if let Some(node) = node {
             request = request.header("x-oac-node-id", node.to_string());
         }
-        let request = request.body(Full::default()).map_err(|_| (Refusal::Silent, false))?;
-        let answer = self.way.ask(request, BODY_BYTES).await.map_err(|_| (Refusal::Silent, true))?;
+        let request = request
+            .body(Full::default())
+            .map_err(|_| (Refusal::Silent, false))?;
+        let answer = self
+            .way
+            .ask(request, BODY_BYTES)
+            .await
+            .map_err(|_| (Refusal::Silent, true))?;
         let Rest::Body(body) = answer.rest else {
             return Err((Refusal::NotCore, false));
         };
@@ -149,9 +172,9 @@ impl Core {
 /// What an answer other than 200 means, and whether it may pass.
 fn refusal(status: u16, body: &[u8]) -> (Refusal, bool) {
     let envelope = serde_json::from_slice::<Envelope>(body).ok();
-    let code = envelope
-        .and_then(|envelope| envelope.error.code)
-        .filter(|code| (1..=64).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+    let code = envelope.and_then(|envelope| envelope.error.code).filter(|code| {
+        (1..=64).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    });
     let passes = matches!(status, 408 | 429 | 500 | 502 | 503 | 504);
     let refusal = match (status, code) {
         (401, Some(code)) if code == "invalid_node_credential" => Refusal::Unauthorized,
@@ -171,7 +194,9 @@ pub(crate) fn configuration_hint(origin: &Origin, refusal: &Refusal) -> Hint {
     match refusal {
         Refusal::Unauthorized => Hint::Expired,
         Refusal::Silent => Hint::unreachable(origin),
-        Refusal::NotCore => Hint::CoreNotThere { origin: origin.to_string() },
+        Refusal::NotCore => Hint::CoreNotThere {
+            origin: origin.to_string(),
+        },
         Refusal::Code(code) => match code.as_str() {
             "sandbox_reset_in_progress" => Hint::ResetRunning,
             "runtime_node_unavailable" => Hint::NoConfiguration,
@@ -184,7 +209,10 @@ pub(crate) fn configuration_hint(origin: &Origin, refusal: &Refusal) -> Hint {
 
 /// Step 25: why a registration failed, by the exit status of `oac-node register` and the code that it printed.
 pub(crate) fn registration_hint(status: Option<i32>, said: &str) -> Hint {
-    let has = |code: &str| said.split(|c: char| !c.is_ascii_lowercase() && c != '_').any(|word| word == code);
+    let has = |code: &str| {
+        said.split(|c: char| !c.is_ascii_lowercase() && c != '_')
+            .any(|word| word == code)
+    };
     if status == Some(78) {
         return Hint::Expired;
     }
@@ -200,7 +228,9 @@ pub(crate) fn registration_hint(status: Option<i32>, said: &str) -> Hint {
     }
     let codes = oac_model::DiagnosticCode::ALL.iter().map(|code| code.as_str());
     match codes.into_iter().find(|code| has(code)) {
-        Some(code) => Hint::BackendNotReady { code: code.to_owned() },
+        Some(code) => Hint::BackendNotReady {
+            code: code.to_owned(),
+        },
         None => Hint::RegistrationUnconfirmed,
     }
 }
@@ -213,7 +243,6 @@ mod tests {
         format!(r#"{{"error":{{"message":"m","type":"t","code":"{code}","param":null}}}}"#).into_bytes()
     }
 
-    // inv: INV-I17
     #[test]
     fn a_401_is_core_s_only_with_its_own_code() {
         let own = envelope("invalid_node_credential");
@@ -230,7 +259,10 @@ mod tests {
         assert_eq!(refusal(404, b"not found").0, Refusal::NotCore);
         assert_eq!(refusal(502, b""), (Refusal::Silent, true));
         let code = envelope("runtime_node_unavailable");
-        assert_eq!(refusal(503, &code), (Refusal::Code("runtime_node_unavailable".into()), false));
+        assert_eq!(
+            refusal(503, &code),
+            (Refusal::Code("runtime_node_unavailable".into()), false)
+        );
     }
 
     #[test]
@@ -238,8 +270,13 @@ mod tests {
         let origin = Origin::parse("http://core").unwrap();
         let code = |code: &str| configuration_hint(&origin, &Refusal::Code(code.into()));
         assert_eq!(configuration_hint(&origin, &Refusal::Unauthorized), Hint::Expired);
-        assert_eq!(configuration_hint(&origin, &Refusal::Silent), Hint::unreachable(&origin));
-        let not_there = Hint::CoreNotThere { origin: "http://core".into() };
+        assert_eq!(
+            configuration_hint(&origin, &Refusal::Silent),
+            Hint::unreachable(&origin)
+        );
+        let not_there = Hint::CoreNotThere {
+            origin: "http://core".into(),
+        };
         assert_eq!(configuration_hint(&origin, &Refusal::NotCore), not_there);
         assert_eq!(code("sandbox_reset_in_progress"), Hint::ResetRunning);
         assert_eq!(code("runtime_node_unavailable"), Hint::NoConfiguration);
@@ -248,17 +285,35 @@ mod tests {
         assert_eq!(code("internal_error"), Hint::unreachable(&origin));
     }
 
-    // req: G-146
     #[test]
     fn each_end_of_a_registration_has_its_hint() {
         let of = |status, said| registration_hint(Some(status), said);
-        assert_eq!(of(78, "the enrollment token is unknown, used or expired"), Hint::Expired);
-        let refused = |code: &str| of(1, &format!("Core did not enroll the node: Core answered HTTP 409 Conflict, {code}"));
+        assert_eq!(
+            of(78, "the enrollment token is unknown, used or expired"),
+            Hint::Expired
+        );
+        let refused = |code: &str| {
+            of(
+                1,
+                &format!("Core did not enroll the node: Core answered HTTP 409 Conflict, {code}"),
+            )
+        };
         assert_eq!(refused("sandbox_node_address_mismatch"), Hint::AddressChanged);
-        assert_eq!(refused("sandbox_specification_mismatch"), Hint::SpecificationChanged);
+        assert_eq!(
+            refused("sandbox_specification_mismatch"),
+            Hint::SpecificationChanged
+        );
         assert_eq!(refused("sandbox_reset_in_progress"), Hint::ResetRunning);
-        let probe = of(1, "the provider is not ready: capacity_insufficient; run oac-node doctor");
-        assert_eq!(probe, Hint::BackendNotReady { code: "capacity_insufficient".into() });
+        let probe = of(
+            1,
+            "the provider is not ready: capacity_insufficient; run oac-node doctor",
+        );
+        assert_eq!(
+            probe,
+            Hint::BackendNotReady {
+                code: "capacity_insufficient".into()
+            }
+        );
         assert_eq!(of(1, "Core could not be reached"), Hint::RegistrationUnconfirmed);
         assert_eq!(registration_hint(None, ""), Hint::RegistrationUnconfirmed);
     }

@@ -26,14 +26,19 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 /// Deletes the directory `path` and what is in it, but what `keeps` names by its path and what is mounted there. The
 /// paths of mounts that were kept. A missing directory is success.
 pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, DeleteError> {
-    let failed = |source| DeleteError { path: path.to_owned(), source };
+    let failed = |source| DeleteError {
+        path: path.to_owned(),
+        source,
+    };
     let parent = path.parent().unwrap_or(Path::new("/"));
     let parent = match open(parent, DIRECTORY, Mode::empty()) {
         Ok(parent) => parent,
         Err(Errno::NOENT) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno)),
     };
-    let Some(name) = path.file_name() else { return Err(failed(Errno::INVAL)) };
+    let Some(name) = path.file_name() else {
+        return Err(failed(Errno::INVAL));
+    };
     let device = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => stat.st_dev,
         Ok(_) => return Err(failed(Errno::NOTDIR)),
@@ -59,7 +64,10 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Whether the entry is gone.
     fn entry(&mut self, parent: &OwnedFd, name: &std::ffi::OsStr, path: &Path) -> Result<bool, DeleteError> {
-        let failed = |source| DeleteError { path: path.to_owned(), source };
+        let failed = |source| DeleteError {
+            path: path.to_owned(),
+            source,
+        };
         if (self.keeps)(path) {
             return Ok(false);
         }
@@ -129,7 +137,10 @@ mod tests {
         std::os::unix::fs::symlink(outside.join("deep/file"), root.join("a/b/link")).unwrap();
         std::os::unix::fs::symlink("/nonexistent", root.join("dangling")).unwrap();
         let kept = root.join("state/checkpoints");
-        assert_eq!(delete(&root, &|path| path == kept).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(
+            delete(&root, &|path| path == kept).unwrap(),
+            Vec::<PathBuf>::new()
+        );
         assert_eq!(fs::read_to_string(outside.join("deep/file")).unwrap(), "kept");
         assert!(kept.join("one").exists() && !root.join("a").exists() && !root.join("state/file").exists());
         delete(&root, &|_| false).unwrap();

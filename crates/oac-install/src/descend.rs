@@ -50,7 +50,10 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static PARENT: OnceLock<Pid> = OnceLock::new();
 /// How long a child's group has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 /// The result pipe in the child; above the numbers that processes of the node are handed.
 const RESULT: RawFd = 10;
 const ENDING: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
@@ -118,7 +121,8 @@ pub(crate) fn within<T: Serialize + DeserializeOwned>(
         pid => {
             drop((child_result, child_output));
             let pid = Pid::from_raw(pid).filter(|_| pid > 0);
-            let pid = pid.ok_or_else(|| Hint::failed("no child could be started", &io::Error::last_os_error()))?;
+            let pid =
+                pid.ok_or_else(|| Hint::failed("no child could be started", &io::Error::last_os_error()))?;
             follow(pid, result, output, display)
         }
     }
@@ -158,11 +162,18 @@ fn document(ok: bool, value: &impl Serialize) -> Report {
 }
 
 fn checked(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Gives up being root. The order is the design's: after the identity has changed nothing can be taken back.
-#[allow(unsafe_code, reason = "identity, descriptors and environment of a process of one thread")]
+#[allow(
+    unsafe_code,
+    reason = "identity, descriptors and environment of a process of one thread"
+)]
 fn descend(who: &Who, root: Pid, result: OwnedFd, output: OwnedFd) -> io::Result<File> {
     handle(libc::SIG_DFL);
     rustix::process::setsid()?;
@@ -271,8 +282,9 @@ fn follow<T: DeserializeOwned>(
     match last {
         Some((true, document)) => serde_json::from_str(&document)
             .map_err(|error| Hint::failed("the part of this run as oac-node answered wrongly", &error)),
-        Some((false, document)) => Err(serde_json::from_str(&document)
-            .unwrap_or_else(|error| Hint::failed("the part of this run as oac-node answered wrongly", &error))),
+        Some((false, document)) => Err(serde_json::from_str(&document).unwrap_or_else(|error| {
+            Hint::failed("the part of this run as oac-node answered wrongly", &error)
+        })),
         None => {
             stopped()?;
             Err(Hint::Failed {

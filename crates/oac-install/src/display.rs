@@ -63,12 +63,18 @@ impl Display {
 
     /// A phase begins; one that was shown is not shown again.
     pub(crate) fn phase(&mut self, number: u8) {
-        let Some(name) = PHASES.get(usize::from(number).wrapping_sub(1)) else { return };
+        let Some(name) = PHASES.get(usize::from(number).wrapping_sub(1)) else {
+            return;
+        };
         if number <= self.phase {
             return;
         }
         self.phase = number;
-        let (on, off) = if self.colours { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
+        let (on, off) = if self.colours {
+            ("\u{1b}[1m", "\u{1b}[0m")
+        } else {
+            ("", "")
+        };
         self.line(&format!("{on}[{number}/{}] {name}{off}", PHASES.len()));
     }
 
@@ -93,7 +99,10 @@ impl Display {
             }
             Report::Begun { name, size, from } => {
                 let artifact = shown(name, *size);
-                self.progress.tell(Event::Begun { artifact: &artifact, from: *from });
+                self.progress.tell(Event::Begun {
+                    artifact: &artifact,
+                    from: *from,
+                });
             }
             Report::Restarted {} => self.progress.tell(Event::Restarted),
             Report::Arrived { total } => self.progress.tell(Event::Arrived { total: *total }),

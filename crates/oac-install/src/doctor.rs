@@ -67,7 +67,11 @@ impl Report {
     }
 
     fn line(&mut self, check: &str, result: Verdict, hint: String) {
-        self.0.push(Line { check: check.to_owned(), result, hint });
+        self.0.push(Line {
+            check: check.to_owned(),
+            result,
+            hint,
+        });
     }
 }
 
@@ -106,7 +110,10 @@ pub fn examine(host: &Host, order: &Doctor, proxies: &Proxies, display: &mut Dis
         None => report.skip("records", "no installation is on this host"),
     }
     let facts = look::account(host, None);
-    report.add("account", &facts.as_ref().map_err(Clone::clone).and_then(account::check));
+    report.add(
+        "account",
+        &facts.as_ref().map_err(Clone::clone).and_then(account::check),
+    );
     let record = own.and_then(|own| installations.record(own).is().cloned());
     let gid = match &facts {
         Ok(facts) => facts.entry.as_ref().map_or(UID, |entry| entry.gid),
@@ -131,7 +138,17 @@ pub fn examine(host: &Host, order: &Doctor, proxies: &Proxies, display: &mut Dis
         None => None,
     };
     let provider = order.provider.or(record.as_ref().map(|record| record.provider));
-    backend(host, own, provider, inside.as_ref(), record.is_some(), gid, proxies, display, &mut report);
+    backend(
+        host,
+        own,
+        provider,
+        inside.as_ref(),
+        record.is_some(),
+        gid,
+        proxies,
+        display,
+        &mut report,
+    );
     match (own, &record) {
         (Some(own), Some(record)) => {
             report.add("service", &service_state(host, own));
@@ -189,7 +206,10 @@ fn backend(
     let chosen = known.unwrap_or(Chosen {
         provider,
         source_commit: oac_model::SourceCommit::from_bytes([0; 20]),
-        size: Size { cpus: 1, memory_mib: 1 },
+        size: Size {
+            cpus: 1,
+            memory_mib: 1,
+        },
         images: Vec::new(),
     });
     let checks = Checks {
@@ -201,7 +221,9 @@ fn backend(
     };
     let who = who(host, gid, device.as_ref(), proxies);
     match within(&who, display, |_| checks.run()) {
-        Ok(Checked { backend, room, disk, .. }) => {
+        Ok(Checked {
+            backend, room, disk, ..
+        }) => {
             report.add("backend", &backend);
             match (backend.is_ok(), has_size) {
                 (true, true) => report.add("room", &room),
@@ -242,15 +264,22 @@ fn files(root: &std::path::Path) -> Result<(), Hint> {
     use oac_generations::records::{Program, RuntimeArtifacts};
     use oac_records::FileMode;
     use oac_release::{layout::IMAGE, layout::NODE, payload::digest_of};
-    let missing = || Hint::StateMissing { root: root.display().to_string() };
+    let missing = || Hint::StateMissing {
+        root: root.display().to_string(),
+    };
     let directory = open(root)?.ok_or_else(missing)?;
     let program: Program = crate::child::record(&directory, PROGRAM)?.ok_or_else(missing)?;
-    let artifacts: RuntimeArtifacts = crate::child::record(&directory, RUNTIME_ARTIFACTS)?.ok_or_else(missing)?;
+    let artifacts: RuntimeArtifacts =
+        crate::child::record(&directory, RUNTIME_ARTIFACTS)?.ok_or_else(missing)?;
     let mut wanted: Vec<(String, oac_model::Digest, FileMode)> =
         vec![(NODE.key.to_owned(), program.sha256, FileMode::Program)];
     for (key, sha256) in artifacts.sha256 {
         if !IMAGE.is(&key) {
-            let mode = if key.starts_with("native/") { FileMode::Program } else { FileMode::Data };
+            let mode = if key.starts_with("native/") {
+                FileMode::Program
+            } else {
+                FileMode::Data
+            };
             wanted.push((key, sha256, mode));
         }
     }
@@ -276,7 +305,12 @@ fn leases(root: &std::path::Path, own: InstallationId) -> Result<(), Hint> {
     let bare = lease::bare(&store).map_err(|error| failed(&error))?;
     match bare.first() {
         Some(generation) => Err(Hint::LeaseLeft {
-            file: store.directory().path().join(format!("{generation}.lease")).display().to_string(),
+            file: store
+                .directory()
+                .path()
+                .join(format!("{generation}.lease"))
+                .display()
+                .to_string(),
         }),
         None => Ok(()),
     }

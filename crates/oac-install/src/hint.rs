@@ -77,7 +77,6 @@ hints! {
     Stalled = "The download stalled: less than 64 KiB arrived in a minute. Check the network and rerun the command.";
     Checksum { file: String } = "{file} failed its checksum: run the command again.";
     FileDiffers { file: String } = "{file} is not the recorded one: delete it and run the command again.";
-    WorkspaceMissing { path: String } = "The workspace storage is not mounted at {path}.";
     LeaseLeft { file: String } = "{file} was left by an interrupted run: uninstall, then install again.";
     ImportFailed { reason: String } = "The Runtime image could not be imported: {reason}.";
     AddressChanged = "Core's public address changed: generate a new command.";
@@ -135,12 +134,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_guide_explains_every_hint() {
+        let guide = include_str!("../../../docs/troubleshooting.md");
+        let section = guide.split("## Installer messages").nth(1).unwrap();
+        for (name, text) in Hint::ALL {
+            // A value's place is shown as an ellipsis.
+            let mut shown = String::new();
+            for (place, part) in text.split(['{', '}']).enumerate() {
+                shown.push_str(if place % 2 == 0 { part } else { "…" });
+            }
+            let row = format!("| `{shown}` | ");
+            let found = section.lines().find(|line| line.starts_with(&row));
+            let cells = found
+                .unwrap_or_else(|| panic!("{name}: {row}"))
+                .trim_matches('|')
+                .split(" | ");
+            assert_eq!(cells.filter(|cell| !cell.trim().is_empty()).count(), 3, "{name}");
+        }
+    }
+
     // req: G-140
     #[test]
     fn a_rerun_that_is_refused_for_what_the_node_is_names_the_way_to_start_over() {
-        let remedy = "choose Remove node on Nodes, uninstall the node on the host, then add it again with Add node.";
+        let remedy =
+            "choose Remove node on Nodes, uninstall the node on the host, then add it again with Add node.";
         let origin = "http://old".to_owned();
-        for hint in [Hint::BelongsTo { origin }, Hint::ConfigurationChanged, Hint::NotAccepted] {
+        for hint in [
+            Hint::BelongsTo { origin },
+            Hint::ConfigurationChanged,
+            Hint::NotAccepted,
+        ] {
             assert!(hint.to_string().ends_with(remedy), "{hint}");
         }
     }

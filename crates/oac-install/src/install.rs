@@ -93,11 +93,13 @@ impl Installing<'_> {
             provider: self.order.provider,
             token,
             nodes: host.nodes(),
-            has_account: facts.entry.is_some(),
+            may_look: matches!(facts.home, account::Home::Directory { uid: UID, .. }),
             recorded: record.as_ref().is_some_and(|record| record.registered),
         };
         let gid = facts.entry.as_ref().map_or(UID, |entry| entry.gid);
-        let asked: Asked = within(&who(host, gid, None, self.proxies), self.display, |_| question.ask())?;
+        let asked: Asked = within(&who(host, gid, None, self.proxies), self.display, |_| {
+            question.ask()
+        })?;
         pass("9");
         self.display.phase(2);
         let (device, checked) = self.check(&asked, gid, record.is_some())?;
@@ -106,7 +108,9 @@ impl Installing<'_> {
         let standing = asked.standing?;
         checked.network?;
         let default = host.node_root(own).join("state/node/checkpoints");
-        let recorded = record.as_ref().and_then(|record| record.checkpoint_root.0.clone());
+        let recorded = record
+            .as_ref()
+            .and_then(|record| record.checkpoint_root.0.clone());
         let checkpoint_root = place::checkpoint_root(
             asked.chosen.provider,
             self.order.checkpoint_root.as_deref(),
@@ -170,12 +174,7 @@ impl Installing<'_> {
     }
 
     /// Steps 11 to 14: the device by root's eyes, the rest by a child that has its group.
-    fn check(
-        &mut self,
-        asked: &Asked,
-        gid: u32,
-        recorded: bool,
-    ) -> Result<(Device, Checked), Hint> {
+    fn check(&mut self, asked: &Asked, gid: u32, recorded: bool) -> Result<(Device, Checked), Hint> {
         let host = self.host;
         let device = match asked.chosen.provider {
             ProviderKind::Docker => {
@@ -212,7 +211,9 @@ impl Installing<'_> {
             stopped()?;
             let facts = look::account(host, Some(group))?;
             account::check(&facts)?;
-            let Some(change) = account::next(&facts, group) else { break };
+            let Some(change) = account::next(&facts, group) else {
+                break;
+            };
             match &change {
                 account::Change::Record(record) => {
                     self.record_account(record)?;
@@ -244,13 +245,22 @@ impl Installing<'_> {
 
     fn record_account(&self, record: &Account) -> Result<(), Hint> {
         let folder = self.host.records();
-        written(root_files::write(&folder, crate::records::ACCOUNT, 0o644, &record.encode())).map(drop)
+        written(root_files::write(
+            &folder,
+            crate::records::ACCOUNT,
+            0o644,
+            &record.encode(),
+        ))
+        .map(drop)
     }
 
     fn create_account(&self) -> Result<(), Hint> {
         let home = self.host.home().display().to_string();
         let nologin = tools::find(&self.host.tools, "nologin");
-        let shell = nologin.map_or_else(|| "/usr/sbin/nologin".to_owned(), |path| path.display().to_string());
+        let shell = nologin.map_or_else(
+            || "/usr/sbin/nologin".to_owned(),
+            |path| path.display().to_string(),
+        );
         let uid = UID.to_string();
         let arguments = [
             "--system",
@@ -284,7 +294,13 @@ impl Installing<'_> {
 
     fn record(&self, record: &Node) -> Result<(), Hint> {
         let name = Host::record_name(record.installation_id);
-        written(root_files::write(&self.host.records(), &name, 0o644, &record.encode())).map(drop)
+        written(root_files::write(
+            &self.host.records(),
+            &name,
+            0o644,
+            &record.encode(),
+        ))
+        .map(drop)
     }
 
     /// Step 26.

@@ -27,7 +27,9 @@ use crate::{
 pub(crate) fn platform(host: &Host) -> Platform {
     let name = rustix::system::uname();
     let is = |text: &std::ffi::CStr, expected: &str| text.to_bytes() == expected.as_bytes();
-    let missing = TOOLS.iter().filter(|tool| tools::find(&host.tools, tool).is_none());
+    let missing = TOOLS
+        .iter()
+        .filter(|tool| tools::find(&host.tools, tool).is_none());
     let enforce = fs::read(host.selinux()).unwrap_or_default();
     Platform {
         is_linux_amd64: is(name.sysname(), "Linux") && is(name.machine(), "x86_64"),
@@ -52,7 +54,9 @@ fn decode<T>(path: &Path, decode: impl FnOnce(&[u8]) -> Option<T>) -> Read<T> {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 pub(crate) fn installations(host: &Host) -> Installations {
@@ -60,11 +64,21 @@ pub(crate) fn installations(host: &Host) -> Installations {
     let ids = names(&folder).into_iter();
     let ids = ids.filter_map(|name| name.strip_suffix(".json")?.parse::<InstallationId>().ok());
     let records: BTreeMap<_, _> = ids
-        .map(|id| (id, decode(&folder.join(Host::record_name(id)), |bytes| Node::decode(bytes, id))))
+        .map(|id| {
+            (
+                id,
+                decode(&folder.join(Host::record_name(id)), |bytes| {
+                    Node::decode(bytes, id)
+                }),
+            )
+        })
         .collect();
     Installations {
         records,
-        units: names(&host.units()).iter().filter_map(|name| installation_of(name)).collect(),
+        units: names(&host.units())
+            .iter()
+            .filter_map(|name| installation_of(name))
+            .collect(),
         roots: BTreeSet::new(),
         account_damaged: account_record(host) == Read::Damaged,
         folder: folder.display().to_string(),
@@ -73,7 +87,9 @@ pub(crate) fn installations(host: &Host) -> Installations {
 
 fn entry(line: &str) -> Option<Entry> {
     let fields: Vec<&str> = line.split(':').collect();
-    let [name, _, uid, gid, _, home, shell] = fields[..] else { return None };
+    let [name, _, uid, gid, _, home, shell] = fields[..] else {
+        return None;
+    };
     Some(Entry {
         name: name.to_owned(),
         uid: uid.parse().ok()?,
@@ -86,7 +102,9 @@ fn entry(line: &str) -> Option<Entry> {
 /// Name and members of a group's line.
 fn members(line: &str) -> Option<(&str, Vec<&str>)> {
     let fields: Vec<&str> = line.split(':').collect();
-    let [name, _, _, members] = fields[..] else { return None };
+    let [name, _, _, members] = fields[..] else {
+        return None;
+    };
     Some((name, members.split(',').collect()))
 }
 
@@ -100,7 +118,10 @@ pub(crate) fn account(host: &Host, group: Option<&str>) -> Result<account::Facts
     let mut member_of = Vec::new();
     for group in groups {
         let line = tools::look_up(host, "group", &group)?;
-        let is_member = line.as_deref().and_then(members).is_some_and(|(_, m)| m.contains(&ACCOUNT_NAME));
+        let is_member = line
+            .as_deref()
+            .and_then(members)
+            .is_some_and(|(_, m)| m.contains(&ACCOUNT_NAME));
         if is_member && !member_of.contains(&group) {
             member_of.push(group);
         }
@@ -133,14 +154,20 @@ fn look_at_home(home: &Path) -> Home {
 
 /// A socket or character device; `None` when nothing is there.
 pub(crate) fn device(host: &Host, path: &Path) -> Result<Option<Device>, Hint> {
-    let Ok(meta) = fs::metadata(path) else { return Ok(None) };
+    let Ok(meta) = fs::metadata(path) else {
+        return Ok(None);
+    };
     let kind = meta.file_type();
     let line = tools::look_up(host, "group", &meta.gid().to_string())?;
     Ok(Some(Device {
         is_right_kind: kind.is_socket() || kind.is_char_device(),
         owner: meta.uid(),
         gid: meta.gid(),
-        group: line.as_deref().and_then(members).map(|(name, _)| name.to_owned()).unwrap_or_default(),
+        group: line
+            .as_deref()
+            .and_then(members)
+            .map(|(name, _)| name.to_owned())
+            .unwrap_or_default(),
         mode: meta.mode() & 0o777,
     }))
 }

@@ -39,8 +39,30 @@ pub(crate) fn pass(_: &str) {}
 
 /// Every point, in the order of a run.
 pub const ALL: [&str; 24] = [
-    "1", "9", "14", "15 pending", "15 created", "15", "16 pending", "16", "17", "18", "19", "20", "21", "22", "23 imported",
-    "23", "24", "25 confirmed", "25", "26 recorded", "26 unit", "26", "27", "28",
+    "1",
+    "9",
+    "14",
+    "15 pending",
+    "15 created",
+    "15",
+    "16 pending",
+    "16",
+    "17",
+    "18",
+    "19",
+    "20",
+    "21",
+    "22",
+    "23 imported",
+    "23",
+    "24",
+    "25 confirmed",
+    "25",
+    "26 recorded",
+    "26 unit",
+    "26",
+    "27",
+    "28",
 ];
 /// Likewise of an uninstall.
 pub const UNINSTALL: [&str; 8] = ["u0", "u1", "u2", "u3", "u4", "u5", "u6 userdel", "u6"];

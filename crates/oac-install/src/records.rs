@@ -145,9 +145,16 @@ pub(crate) mod tests {
 
     pub(crate) fn installation(digit: char) -> InstallationId {
         let group = |n: usize| digit.to_string().repeat(n);
-        format!("{}-{}-4{}-8{}-{}", group(8), group(4), group(3), group(3), group(12))
-            .parse()
-            .unwrap()
+        format!(
+            "{}-{}-4{}-8{}-{}",
+            group(8),
+            group(4),
+            group(3),
+            group(3),
+            group(12)
+        )
+        .parse()
+        .unwrap()
     }
 
     pub(crate) fn node(installation: InstallationId) -> Node {
@@ -181,7 +188,11 @@ pub(crate) mod tests {
             (r#""unit": "/etc"#, r#""unit": "/etc/.."#),
         ] {
             assert!(text.contains(from), "{from}");
-            assert_eq!(Node::decode(text.replacen(from, to, 1).as_bytes(), id), None, "{to}");
+            assert_eq!(
+                Node::decode(text.replacen(from, to, 1).as_bytes(), id),
+                None,
+                "{to}"
+            );
         }
         let account = Account {
             format: 1,

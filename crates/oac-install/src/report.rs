@@ -15,14 +15,28 @@ pub(crate) const LINE_BYTES: usize = 16 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Report {
-    Phase { number: u8 },
-    Present { name: String, size: u64 },
-    Begun { name: String, size: u64, from: u64 },
+    Phase {
+        number: u8,
+    },
+    Present {
+        name: String,
+        size: u64,
+    },
+    Begun {
+        name: String,
+        size: u64,
+        from: u64,
+    },
     Restarted {},
-    Arrived { total: u64 },
+    Arrived {
+        total: u64,
+    },
     Finished {},
     /// JSON of what the child was asked for, or of the hint it ends with.
-    Result { ok: bool, document: String },
+    Result {
+        ok: bool,
+        document: String,
+    },
 }
 
 /// The child's end.
@@ -98,15 +112,28 @@ pub(crate) fn read(line: &[u8]) -> Option<Report> {
         .then(|| serde_json::from_slice(line).ok())
         .flatten()?;
     Some(match report {
-        Report::Present { name, size } => Report::Present { name: printable(&name), size },
-        Report::Begun { name, size, from } => Report::Begun { name: printable(&name), size, from },
+        Report::Present { name, size } => Report::Present {
+            name: printable(&name),
+            size,
+        },
+        Report::Begun { name, size, from } => Report::Begun {
+            name: printable(&name),
+            size,
+            from,
+        },
         other => other,
     })
 }
 
 /// With C0 (but tab and newline), DEL and C1 replaced by `?`.
 pub(crate) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\t' && c != '\n' { '?' } else { c };
+    let shown = |c: char| {
+        if c.is_control() && c != '\t' && c != '\n' {
+            '?'
+        } else {
+            c
+        }
+    };
     text.chars().map(shown).collect()
 }
 
@@ -114,7 +141,6 @@ pub(crate) fn printable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    // inv: INV-I14
     #[test]
     fn what_a_child_prints_has_no_control_character_but_tab_and_newline() {
         let all: String = (0..=0x9fu8).map(char::from).collect();
@@ -129,10 +155,20 @@ mod tests {
 
     #[test]
     fn a_line_of_another_form_is_none() {
-        for bad in [&b""[..], b"{", b"[]", br#"{"phase":{}}"#, br#"{"phase":{"number":1,"more":2}}"#, br#"{"more":{}}"#] {
+        for bad in [
+            &b""[..],
+            b"{",
+            b"[]",
+            br#"{"phase":{}}"#,
+            br#"{"phase":{"number":1,"more":2}}"#,
+            br#"{"more":{}}"#,
+        ] {
             assert_eq!(read(bad), None, "{}", String::from_utf8_lossy(bad));
         }
-        let long = format!(r#"{{"present":{{"name":"{}","size":1}}}}"#, "a".repeat(LINE_BYTES));
+        let long = format!(
+            r#"{{"present":{{"name":"{}","size":1}}}}"#,
+            "a".repeat(LINE_BYTES)
+        );
         assert_eq!(read(long.as_bytes()), None);
     }
 }

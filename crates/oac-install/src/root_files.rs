@@ -12,7 +12,10 @@ use rustix::fs::OFlags;
 /// The bytes of a regular file of at most `limit` bytes; `None` when there is none.
 pub(crate) fn read(path: &Path, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags as i32)
+        .open(path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -52,7 +55,11 @@ pub(crate) fn write(folder: &Path, name: &str, mode: u32, bytes: &[u8]) -> io::R
     }
     let partial = folder.join(format!(".{name}.partial"));
     remove(&partial)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&partial)?;
     file.write_all(bytes)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()?;

@@ -67,7 +67,9 @@ pub fn main(host: &Host, arguments: impl IntoIterator<Item = String>) -> ExitCod
 
 fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();
-    ExitCode::from(u8::from(out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err()))
+    ExitCode::from(u8::from(
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err(),
+    ))
 }
 
 fn say(text: &str) {
@@ -75,7 +77,9 @@ fn say(text: &str) {
 }
 
 fn version(host: &Host) -> String {
-    let commit = host.commit.map_or_else(|| "no release".to_owned(), |commit| commit.to_string());
+    let commit = host
+        .commit
+        .map_or_else(|| "no release".to_owned(), |commit| commit.to_string());
     format!("oac-node-install {} ({commit})\n", env!("CARGO_PKG_VERSION"))
 }
 
@@ -120,7 +124,9 @@ fn execute(host: &Host, order: &Order) -> Result<u8, Hint> {
         Order::Doctor(order) => {
             let lines = doctor::examine(host, order, &invoker.proxies, &mut display);
             print(&doctor::shown(&lines, order.json));
-            return Ok(u8::from(lines.iter().any(|line| line.result == doctor::Verdict::Fail)));
+            return Ok(u8::from(
+                lines.iter().any(|line| line.result == doctor::Verdict::Fail),
+            ));
         }
         Order::Help | Order::Version => {}
     }
@@ -140,13 +146,19 @@ fn enter() -> Result<Invoker, Hint> {
     })?;
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
     // The command's own folder, where this program was started from it.
-    let started = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
+    let started = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.parent()?.to_owned()));
     let bootstrap = started
         .filter(|folder| folder.ends_with(".oac/node-bootstrap"))
         .unwrap_or_else(|| PathBuf::from(home).join(".oac/node-bootstrap"));
     let invoker = Invoker {
         proxies: service::proxies(|name| std::env::var(name).ok()),
-        sudo: if std::env::var_os("SUDO_USER").is_some() { "sudo " } else { "" },
+        sudo: if std::env::var_os("SUDO_USER").is_some() {
+            "sudo "
+        } else {
+            ""
+        },
         is_plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         is_dumb: std::env::var_os("TERM").is_some_and(|value| value == "dumb"),
         bootstrap,

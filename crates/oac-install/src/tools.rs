@@ -22,7 +22,9 @@ pub(crate) fn find(path: &OsStr, tool: &str) -> Option<PathBuf> {
 }
 
 pub(crate) fn run(host: &Host, tool: &str, arguments: &[&str]) -> Result<Output, Hint> {
-    let missing = || Hint::ToolMissing { tool: tool.to_owned() };
+    let missing = || Hint::ToolMissing {
+        tool: tool.to_owned(),
+    };
     let program = find(&host.tools, tool).ok_or_else(missing)?;
     let mut command = Command::new(program);
     command
@@ -46,7 +48,10 @@ pub(crate) fn act(host: &Host, tool: &str, arguments: &[&str]) -> Result<(), Hin
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said: String = said.trim().chars().take(400).collect();
-    let what = format!("{tool} {} failed: {said}", arguments.first().copied().unwrap_or_default());
+    let what = format!(
+        "{tool} {} failed: {said}",
+        arguments.first().copied().unwrap_or_default()
+    );
     Err(Hint::Failed {
         what: crate::report::printable(&what),
     })

@@ -51,9 +51,13 @@ impl Removing<'_> {
     pub(crate) fn run(&mut self) -> Result<(), Hint> {
         let host = self.host;
         let own = self.order.installation;
-        let missing = UNINSTALL_TOOLS.into_iter().find(|tool| tools::find(&host.tools, tool).is_none());
+        let missing = UNINSTALL_TOOLS
+            .into_iter()
+            .find(|tool| tools::find(&host.tools, tool).is_none());
         if let Some(tool) = missing {
-            return Err(Hint::ToolMissing { tool: tool.to_owned() });
+            return Err(Hint::ToolMissing {
+                tool: tool.to_owned(),
+            });
         }
         let _lock = lock::take(host, self.display)?;
         let proxies = self.effective_proxies();
@@ -68,7 +72,8 @@ impl Removing<'_> {
         let who = who(host, gid, device.as_ref(), &proxies);
         let root = host.node_root(own);
         // Only what belongs to the account is looked at, and only as the account.
-        let may_look = matches!(facts.home, account::Home::Directory { uid: UID, .. }) && account_is_right.is_ok();
+        let may_look =
+            matches!(facts.home, account::Home::Directory { uid: UID, .. }) && account_is_right.is_ok();
         let (has_checkpoints, has_root) = match may_look {
             true => within(&who, self.display, |_| Ok(root_holds(&root)))?,
             false => (false, false),
@@ -88,14 +93,20 @@ impl Removing<'_> {
             true => {
                 let asks = matches!(decide(&found, own, self.order.force)?, Verdict::Inspect { .. });
                 let force = self.order.force || !asks;
-                within(&who, self.display, |_| inspect(&root, force))
-                    .or_else(|hint| if self.order.force { Ok(nothing_inside()) } else { Err(hint) })?
+                within(&who, self.display, |_| inspect(&root, force)).or_else(|hint| {
+                    if self.order.force {
+                        Ok(nothing_inside())
+                    } else {
+                        Err(hint)
+                    }
+                })?
             }
             false => nothing_inside(),
         };
         let removal = match decide(&found, own, self.order.force)? {
             Verdict::Nothing => {
-                self.display.line(&format!("Nothing of installation {own} is on this host."));
+                self.display
+                    .line(&format!("Nothing of installation {own} is on this host."));
                 return Ok(());
             }
             Verdict::Account => None,
@@ -120,8 +131,14 @@ impl Removing<'_> {
         if !self.proxies.is_empty() {
             return self.proxies.clone();
         }
-        let path = self.host.records().join(Host::environment_name(self.order.installation));
-        let bytes = root_files::read(&path, 64 * 1024).ok().flatten().unwrap_or_default();
+        let path = self
+            .host
+            .records()
+            .join(Host::environment_name(self.order.installation));
+        let bytes = root_files::read(&path, 64 * 1024)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         service::read_environment(&bytes)
     }
 
@@ -147,7 +164,9 @@ impl Removing<'_> {
         let folder = host.records();
         let written = root_files::folder(&folder, 0o755)
             .and_then(|()| root_files::write(&folder, &Host::record_name(own), 0o644, &record.encode()));
-        written.map(drop).map_err(|error| Hint::failed("The removal could not be recorded", &error))
+        written
+            .map(drop)
+            .map_err(|error| Hint::failed("The removal could not be recorded", &error))
     }
 
     /// 1 to 5.
@@ -194,7 +213,8 @@ impl Removing<'_> {
             let mut left = Left::default();
             if removal == Removal::Confirmed {
                 let (gone, stores_left) = within(who, self.display, |_| drop_stores(host, own))?;
-                told.deleted.extend(gone.iter().map(|store| format!("the store {}", store.display())));
+                told.deleted
+                    .extend(gone.iter().map(|store| format!("the store {}", store.display())));
                 left = stores_left;
             }
             pass("u3");
@@ -203,7 +223,8 @@ impl Removing<'_> {
                 let forced = removal == Removal::Forced;
                 let after = within(who, self.display, |_| drop_root(host, own, forced))?;
                 if after.checkpoints.is_none() && after.mounts.is_empty() {
-                    told.deleted.push(format!("the node's state {}", host.node_root(own).display()));
+                    told.deleted
+                        .push(format!("the node's state {}", host.node_root(own).display()));
                 }
                 left.mounts.extend(after.mounts);
                 left.checkpoints = after.checkpoints;
@@ -217,7 +238,8 @@ impl Removing<'_> {
             return Err(Hint::DockerSilent);
         }
         if let Some(image) = image {
-            told.kept.push(format!("the Runtime image:\n    sudo docker image rm {image}"));
+            told.kept
+                .push(format!("the Runtime image:\n    sudo docker image rm {image}"));
         }
         for file in [Host::environment_name(own), Host::record_name(own)] {
             root_files::remove(&host.records().join(file)).map_err(failed)?;
@@ -252,7 +274,8 @@ impl Removing<'_> {
             let mounts: Vec<PathBuf> = within(who, self.display, |_| empty_home(host))?;
             if let Err(error) = std::fs::remove_dir(&home) {
                 let mounts: Vec<String> = mounts.iter().map(|path| path.display().to_string()).collect();
-                told.kept.push(format!("{}: {error} {}", home.display(), mounts.join(" ")));
+                told.kept
+                    .push(format!("{}: {error} {}", home.display(), mounts.join(" ")));
                 return Ok(());
             }
         }
@@ -264,13 +287,18 @@ impl Removing<'_> {
         }
         pass("u6 userdel");
         let group = tools::look_up(host, "group", ACCOUNT_NAME)?;
-        let gid = group.as_deref().and_then(|line| line.split(':').nth(2)?.parse::<u32>().ok());
+        let gid = group
+            .as_deref()
+            .and_then(|line| line.split(':').nth(2)?.parse::<u32>().ok());
         if gid.is_some_and(|gid| gid == record.gid && gid != 0) {
             tools::act(host, "groupdel", &[ACCOUNT_NAME])?;
         }
         root_files::remove(&path).map_err(failed)?;
         let _ = std::fs::remove_dir(host.records());
-        told.deleted.push(format!("the account {ACCOUNT_NAME} with its home {}", home.display()));
+        told.deleted.push(format!(
+            "the account {ACCOUNT_NAME} with its home {}",
+            home.display()
+        ));
         pass("u6");
         Ok(())
     }
@@ -290,10 +318,13 @@ impl Removing<'_> {
         for group in record.iter().flat_map(|record| &record.groups_added) {
             if facts.member_of.contains(group) {
                 tools::act(host, "gpasswd", &["-d", ACCOUNT_NAME, group])?;
-                told.deleted.push(format!("the membership of {ACCOUNT_NAME} in {group}"));
+                told.deleted
+                    .push(format!("the membership of {ACCOUNT_NAME} in {group}"));
             }
         }
-        if let (Some(mode), account::Home::Directory { .. }) = (record.and_then(|r| r.home_mode.0), &facts.home) {
+        if let (Some(mode), account::Home::Directory { .. }) =
+            (record.and_then(|r| r.home_mode.0), &facts.home)
+        {
             std::fs::set_permissions(&home, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
         }
         root_files::remove(path).map_err(failed)?;
@@ -340,7 +371,10 @@ fn nothing_inside() -> Inspected {
 /// What is left below the home, each with what deletes it.
 fn keep(left: &Left, told: &mut Told) {
     for mount in &left.mounts {
-        told.kept.push(format!("{}, which is mounted: unmount it, then rerun uninstall", mount.display()));
+        told.kept.push(format!(
+            "{}, which is mounted: unmount it, then rerun uninstall",
+            mount.display()
+        ));
     }
     for store in &left.stores {
         told.kept.push(format!(

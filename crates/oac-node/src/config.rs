@@ -13,9 +13,7 @@ use oac_model::{Digest, Generation, InstallationId, ProviderKind, Specification}
 use oac_provider_docker::DockerConfig;
 use oac_records::{Directory, RecordError};
 
-use crate::{
-    limits::RECORD_BYTES,
-};
+use crate::limits::RECORD_BYTES;
 
 /// A generation's configuration.
 #[derive(Debug, Clone)]

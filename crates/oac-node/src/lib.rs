@@ -30,8 +30,8 @@ mod task;
 
 pub use agent::{ConfirmError, Served};
 pub use clock::Clock;
-pub use oac_dial::Origin;
 pub use core::{CallError, ClientError, Confirmed, CoreClient, ReachError, Surroundings};
 pub use managing::{Managing, ManagingError};
+pub use oac_dial::Origin;
 pub use register::{RegisterError, Registration, register, register_by};
 pub use run::{Opened, RunError, run, run_by};

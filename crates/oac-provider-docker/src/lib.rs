@@ -22,6 +22,8 @@ mod provider;
 mod sweep;
 
 pub use config::{ConfigError, DockerConfig};
-pub use host::{HostEngine, HostEngineError, create_network, describe, holds_containers, network_labels, remove_network};
+pub use host::{
+    HostEngine, HostEngineError, create_network, describe, holds_containers, network_labels, remove_network,
+};
 pub use image::{ImageError, find_image, load_image};
 pub use provider::{Clock, DockerProvider, DockerSetup, EngineIdError, SetupError, engine_id, registered};

@@ -6,7 +6,7 @@ use oac_dial::Origin;
 use oac_model::{ImageDigest, InstallationId, ProviderKind, Secret, SourceCommit, Specification};
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, enrolled, inspected, runtime};
+use super::{Kept, enrolled, inspected, runtime, unseen};
 use crate::{
     core::{Configuration, Core, Refusal, configuration_hint},
     hint::Hint,
@@ -23,8 +23,8 @@ pub(crate) struct Question {
     pub(crate) provider: Option<ProviderKind>,
     pub(crate) token: Option<Secret>,
     pub(crate) nodes: PathBuf,
-    /// The account is the one that node roots belong to, so that there may be some.
-    pub(crate) has_account: bool,
+    /// The home is the account's, so that there may be node roots in it.
+    pub(crate) may_look: bool,
     /// Root's record says `registered`.
     pub(crate) recorded: bool,
 }
@@ -42,7 +42,10 @@ pub(crate) struct Chosen {
 impl Chosen {
     pub(crate) fn of(specification: &Specification) -> Option<Self> {
         let runtime = specification.runtime.as_ref()?;
-        let digests = [runtime.artifacts.image_id, runtime.artifacts.image_manifest_digest];
+        let digests = [
+            runtime.artifacts.image_id,
+            runtime.artifacts.image_manifest_digest,
+        ];
         Some(Self {
             provider: specification.provider,
             source_commit: runtime.source_commit,
@@ -65,12 +68,12 @@ pub(crate) struct Asked {
 impl Question {
     pub(crate) fn ask(&self) -> Result<Asked, Hint> {
         let root = self.nodes.join(self.installation.to_string());
-        if self.has_account {
+        if self.may_look {
             self.refuse_others()?;
         }
-        let (facts, kept) = match self.has_account {
+        let (facts, kept) = match self.may_look {
             true => inspected(&root, self.recorded)?,
-            false => inspected(std::path::Path::new("/nonexistent"), self.recorded)?,
+            false => (unseen(&root, self.recorded), None),
         };
         let runtime = runtime()?;
         let word = match kept.as_ref().filter(|_| asks(&facts)) {
@@ -78,7 +81,7 @@ impl Question {
             None => None,
         };
         let standing = judge(&facts, self.installation, &self.core, word);
-        let here = match self.has_account {
+        let here = match self.may_look {
             true => enrolled(&root)?,
             false => None,
         };
@@ -86,12 +89,18 @@ impl Question {
         match (standing, here) {
             (Ok(Standing::Registered), Some(chosen)) => {
                 self.expects(chosen.provider)?;
-                Ok(Asked { standing: Ok(Standing::Registered), chosen })
+                Ok(Asked {
+                    standing: Ok(Standing::Registered),
+                    chosen,
+                })
             }
             (Ok(Standing::Registered), None) => Err(Hint::StateMissing {
                 root: root.display().to_string(),
             }),
-            (Err(stop), Some(chosen)) if facts.has_mark => Ok(Asked { standing: Err(stop), chosen }),
+            (Err(stop), Some(chosen)) if facts.has_mark => Ok(Asked {
+                standing: Err(stop),
+                chosen,
+            }),
             (Err(stop), _) => Err(stop),
             (standing @ Ok(Standing::Unregistered { .. }), _) => {
                 let configuration = runtime.block_on(self.configuration())?;
@@ -103,9 +112,15 @@ impl Question {
 
     /// One host, one installation: node roots of others count as their records do.
     fn refuse_others(&self) -> Result<(), Hint> {
-        let Ok(entries) = std::fs::read_dir(&self.nodes) else { return Ok(()) };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut others = names.filter_map(|name| name.parse().ok()).filter(|id| *id != self.installation);
+        let Ok(entries) = std::fs::read_dir(&self.nodes) else {
+            return Ok(());
+        };
+        let names = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        let mut others = names
+            .filter_map(|name| name.parse().ok())
+            .filter(|id| *id != self.installation);
         match others.next() {
             Some(installation) => Err(Hint::OtherInstallation { installation }),
             None => Ok(()),

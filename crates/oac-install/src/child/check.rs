@@ -123,7 +123,9 @@ fn disk_of(path: &Path) -> Option<place::Disk> {
 
 /// Of the files below `path` that this account may see.
 fn size_of(path: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return 0;
+    };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
         Ok(meta) if meta.is_dir() => size_of(&entry.path()),
         Ok(meta) => meta.len(),

@@ -67,22 +67,34 @@ pub(crate) fn file_failed(error: &RecordError) -> Hint {
 pub(crate) fn open(path: &Path) -> Result<Option<Directory>, Hint> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        _ => Directory::open(path).map(Some).map_err(|error| file_failed(&error)),
+        _ => Directory::open(path)
+            .map(Some)
+            .map_err(|error| file_failed(&error)),
     }
 }
 
 /// A record below `root`; `None` when there is none.
 pub(crate) fn record<T: Record>(root: &Directory, name: &str) -> Result<Option<T>, Hint> {
-    let Some(bytes) = root.read(name, 1024 * 1024).map_err(|error| file_failed(&error))? else {
+    let Some(bytes) = root
+        .read(name, 1024 * 1024)
+        .map_err(|error| file_failed(&error))?
+    else {
         return Ok(None);
     };
-    T::decode(&bytes).map(Some).map_err(|_| damaged(&root.path().join(name)))
+    T::decode(&bytes)
+        .map(Some)
+        .map_err(|_| damaged(&root.path().join(name)))
 }
 
 pub(crate) fn kept(root: &Path) -> Result<Option<Kept>, Hint> {
     let state = Layout::new(root).state();
-    let Some(directory) = open(&state)? else { return Ok(None) };
-    let Some(bytes) = directory.read(IDENTITY, RECORD_BYTES).map_err(|error| file_failed(&error))? else {
+    let Some(directory) = open(&state)? else {
+        return Ok(None);
+    };
+    let Some(bytes) = directory
+        .read(IDENTITY, RECORD_BYTES)
+        .map_err(|error| file_failed(&error))?
+    else {
         return Ok(None);
     };
     let stored: StoredIdentity = strict::from_slice(&bytes).map_err(|_| damaged(&state.join(IDENTITY)))?;
@@ -110,6 +122,16 @@ pub(crate) fn inspected(root: &Path, recorded: bool) -> Result<(Root, Option<Kep
         }),
     };
     Ok((facts, kept))
+}
+
+/// The node root of a host whose home is nobody's yet.
+pub(crate) fn unseen(root: &Path, recorded: bool) -> Root {
+    Root {
+        path: root.display().to_string(),
+        recorded,
+        has_mark: false,
+        identity: None,
+    }
 }
 
 /// The enrolled generation's configuration.

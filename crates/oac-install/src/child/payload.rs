@@ -28,10 +28,12 @@ const PROGRAM_NAME: HeaderValue =
 /// Opens the place.
 pub(super) fn source(releases: &Releases) -> Result<Box<dyn Source>, Hint> {
     match releases {
-        Releases::Bundle(folder) => Ok(Box::new(Bundle::open(folder).map_err(|error| read_hint(error, true))?)),
+        Releases::Bundle(folder) => Ok(Box::new(
+            Bundle::open(folder).map_err(|error| read_hint(error, true))?,
+        )),
         Releases::At(origin) => {
-            let around =
-                Surroundings::of_this_process().map_err(|error| Hint::failed("the proxy settings", &error))?;
+            let around = Surroundings::of_this_process()
+                .map_err(|error| Hint::failed("the proxy settings", &error))?;
             let remote = Remote::new(origin.url(), around, PROGRAM_NAME)
                 .map_err(|error| Hint::failed("Downloads could not be prepared", &error))?;
             Ok(Box::new(remote))
@@ -57,7 +59,11 @@ impl Files {
         specification: &Specification,
     ) -> Result<Self, Hint> {
         let told = |error| read_hint(error, is_bundle);
-        let selected = specification.runtime.as_ref().ok_or(Hint::ReleaseDiffers)?.source_commit;
+        let selected = specification
+            .runtime
+            .as_ref()
+            .ok_or(Hint::ReleaseDiffers)?
+            .source_commit;
         let program = source::release(source, own, manifest_sha256).map_err(told)?;
         let runtime = match selected == own {
             true => {
@@ -71,10 +77,17 @@ impl Files {
     }
 
     fn of(program: &Metadata, runtime: &Metadata, provider: ProviderKind) -> Result<Self, Hint> {
-        let files = runtime.manifest().runtime_files(provider).ok_or(Hint::ReleaseDiffers)?;
+        let files = runtime
+            .manifest()
+            .runtime_files(provider)
+            .ok_or(Hint::ReleaseDiffers)?;
         Ok(Self {
             program_commit: program.source_commit(),
-            program: program.manifest().file(&layout::NODE).ok_or(Hint::ReleaseDiffers)?.clone(),
+            program: program
+                .manifest()
+                .file(&layout::NODE)
+                .ok_or(Hint::ReleaseDiffers)?
+                .clone(),
             runtime_commit: runtime.source_commit(),
             runtime: files.into_iter().cloned().collect(),
         })
@@ -82,7 +95,9 @@ impl Files {
 
     /// The Runtime's files but the image's archive.
     pub(super) fn placed(&self) -> impl Iterator<Item = &Artifact> {
-        self.runtime.iter().filter(|artifact| artifact.role != Role::Image)
+        self.runtime
+            .iter()
+            .filter(|artifact| artifact.role != Role::Image)
     }
 
     pub(super) fn image(&self) -> Option<&Artifact> {
@@ -99,7 +114,11 @@ impl Files {
         let artifacts = records::RuntimeArtifacts {
             installation_id: installation.installation_id,
             source_commit: self.runtime_commit,
-            sha256: self.runtime.iter().map(|file| (file.key.clone(), file.sha256)).collect(),
+            sha256: self
+                .runtime
+                .iter()
+                .map(|file| (file.key.clone(), file.sha256))
+                .collect(),
         };
         let program = records::Program {
             format: 1,
@@ -123,7 +142,9 @@ impl Files {
 
 /// Leaves equal bytes alone.
 pub(super) fn write(root: &Directory, name: &str, bytes: &[u8]) -> Result<(), Hint> {
-    let present = root.read(name, 1024 * 1024).map_err(|error| file_failed(&error))?;
+    let present = root
+        .read(name, 1024 * 1024)
+        .map_err(|error| file_failed(&error))?;
     if present.as_deref() == Some(bytes) {
         return Ok(());
     }

@@ -10,8 +10,9 @@ use std::{
 
 use oac_dial::Origin;
 use oac_generations::{
-    LeaseError, Store, lease,
+    LeaseError, Store,
     layout::{self as names, Layout},
+    lease,
     native::{DockerNative, Native},
     records::{self, Installation, Record as _},
 };
@@ -143,7 +144,9 @@ impl Work<'_> {
         let state = self.make_state()?;
         if drops_identity {
             // Its id may be a removed node's, which would conflict for ever (INV-I27).
-            state.remove(super::IDENTITY).map_err(|error| file_failed(&error))?;
+            state
+                .remove(super::IDENTITY)
+                .map_err(|error| file_failed(&error))?;
         }
         let configuration = self.runtime.block_on(self.task.question.configuration())?;
         let specification = &configuration.specification;
@@ -241,7 +244,10 @@ impl Work<'_> {
                 &configuration.specification,
             )?;
             let same = files.program.sha256 == program.sha256
-                && files.runtime.iter().all(|file| artifacts.sha256.get(&file.key) == Some(&file.sha256));
+                && files
+                    .runtime
+                    .iter()
+                    .all(|file| artifacts.sha256.get(&file.key) == Some(&file.sha256));
             if !same {
                 return Err(Hint::ReleaseDiffers);
             }
@@ -268,7 +274,10 @@ impl Work<'_> {
         let kept = kept(self.path())?.ok_or_else(|| Hint::StateMissing {
             root: self.path().display().to_string(),
         })?;
-        Ok(Prepared { node: kept.node, image })
+        Ok(Prepared {
+            node: kept.node,
+            image,
+        })
     }
 
     fn make_state(&self) -> Result<Directory, Hint> {
@@ -306,17 +315,25 @@ impl Work<'_> {
         let failed = |error| file_failed(&error);
         for name in directory.names().map_err(failed)? {
             let key = format!("{folder}/{name}");
-            if directory.path().join(&name).symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            if directory
+                .path()
+                .join(&name)
+                .symlink_metadata()
+                .is_ok_and(|meta| meta.is_dir())
+            {
                 if let Some(inner) = directory.enter(&name).map_err(failed)? {
                     self.drop_other_files(&inner, &key, files)?;
                 }
                 continue;
             }
             let mut wanted = files.runtime.iter().chain([&files.program]);
-            let keeps = wanted.find(|artifact| artifact.key == key).is_some_and(|artifact| {
-                let missing = payload::missing(&self.root, [artifact], &mut oac_release::progress::Silent);
-                missing.is_ok_and(|missing| missing.is_empty())
-            });
+            let keeps = wanted
+                .find(|artifact| artifact.key == key)
+                .is_some_and(|artifact| {
+                    let missing =
+                        payload::missing(&self.root, [artifact], &mut oac_release::progress::Silent);
+                    missing.is_ok_and(|missing| missing.is_empty())
+                });
             if !keeps {
                 directory.remove(&name).map_err(failed)?;
             }
@@ -326,7 +343,10 @@ impl Work<'_> {
 
     /// A program of other bytes than recorded is fetched again; anything else of other bytes stops.
     fn drop_changed_program(&self, program: &records::Program) -> Result<(), Hint> {
-        if self.digest(NODE.key, FileMode::Program)?.is_some_and(|found| found != program.sha256) {
+        if self
+            .digest(NODE.key, FileMode::Program)?
+            .is_some_and(|found| found != program.sha256)
+        {
             let bin = self.root.enter("bin").map_err(|error| file_failed(&error))?;
             if let Some(bin) = bin {
                 bin.remove("oac-node").map_err(|error| file_failed(&error))?;
@@ -340,7 +360,11 @@ impl Work<'_> {
         let (program, artifacts) = recorded(&self.root)?;
         let mut whole = self.digest(NODE.key, FileMode::Program)? == Some(program.sha256);
         for (key, sha256) in artifacts.sha256.iter().filter(|(key, _)| !IMAGE.is(key)) {
-            let mode = if key.starts_with("native/") { FileMode::Program } else { FileMode::Data };
+            let mode = if key.starts_with("native/") {
+                FileMode::Program
+            } else {
+                FileMode::Data
+            };
             match self.digest(key, mode)? {
                 None => whole = false,
                 Some(found) if found == *sha256 => {}
@@ -366,19 +390,27 @@ impl Work<'_> {
         let told = |error| payload_hint(error, &self.root, is_bundle);
         let mut progress = Relay::new(self.told);
         let archive = files.image().filter(|_| wants_image);
-        let fetch = |source: &mut dyn Source, commit, artifacts: Vec<&Artifact>, progress: &mut Relay<'_, _>| {
-            let missing = payload::missing(&self.root, artifacts, progress).map_err(told)?;
-            payload::fetch(&self.root, source, commit, &missing, progress).map_err(told)
-        };
+        let fetch =
+            |source: &mut dyn Source, commit, artifacts: Vec<&Artifact>, progress: &mut Relay<'_, _>| {
+                let missing = payload::missing(&self.root, artifacts, progress).map_err(told)?;
+                payload::fetch(&self.root, source, commit, &missing, progress).map_err(told)
+            };
         fetch(source, files.program_commit, vec![&files.program], &mut progress)?;
-        fetch(source, files.runtime_commit, files.placed().collect(), &mut progress)?;
+        fetch(
+            source,
+            files.runtime_commit,
+            files.placed().collect(),
+            &mut progress,
+        )?;
         let Some((archive, unpacked)) = archive.and_then(|archive| Some((archive, archive.unpacked?))) else {
             return Ok(());
         };
         self.holds_room_for(archive.size_bytes, unpacked.size_bytes)?;
         fetch(source, files.runtime_commit, vec![archive], &mut progress)?;
         let images = self.images()?;
-        let is_unpacked = images.open_file(UNPACKED, FileMode::Data).map_err(|error| file_failed(&error))?;
+        let is_unpacked = images
+            .open_file(UNPACKED, FileMode::Data)
+            .map_err(|error| file_failed(&error))?;
         match is_unpacked {
             // It has its name only when it is whole and right.
             Some(_) => Ok(()),
@@ -475,7 +507,9 @@ impl Work<'_> {
         let mut child = command.spawn().map_err(failed)?;
         if let Some(mut stdin) = child.stdin.take() {
             // A program that refuses early closes its input; what it says is worth more than that.
-            let _ = stdin.write_all(token.expose().as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+            let _ = stdin
+                .write_all(token.expose().as_bytes())
+                .and_then(|()| stdin.write_all(b"\n"));
         }
         let end = Instant::now() + REGISTER;
         let status = loop {
@@ -501,14 +535,21 @@ impl Work<'_> {
 }
 
 fn digests(artifacts: Option<&oac_model::Artifacts>) -> Vec<ImageDigest> {
-    let digests = artifacts.into_iter().flat_map(|a| [a.image_id, a.image_manifest_digest]);
+    let digests = artifacts
+        .into_iter()
+        .flat_map(|a| [a.image_id, a.image_manifest_digest]);
     digests.flatten().collect()
 }
 
 fn lease_hint(store: &Store, error: &LeaseError) -> Hint {
     match error {
         LeaseError::Bare(generation) | LeaseError::Differs { generation, .. } => Hint::LeaseLeft {
-            file: store.directory().path().join(format!("{generation}.lease")).display().to_string(),
+            file: store
+                .directory()
+                .path()
+                .join(format!("{generation}.lease"))
+                .display()
+                .to_string(),
         },
         LeaseError::Busy(_) => Hint::HostBusy,
         error => Hint::failed("The generation's lease", error),

@@ -138,7 +138,10 @@ pub(crate) fn root_holds(root: &Path) -> (bool, bool) {
 
 fn holds_checkpoints(path: &Path) -> bool {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name() != CHECKPOINT_MARKER).count() > 0
+    entries
+        .filter(|entry| entry.file_name() != CHECKPOINT_MARKER)
+        .count()
+        > 0
 }
 
 /// The microsandbox stores whose owner file names this installation.
@@ -185,7 +188,10 @@ fn is_used(path: &Path) -> bool {
     });
     processes.any(|process| {
         let folder = process.path();
-        let files = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(folder.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut links = files.map(|file| file.path()).chain([folder.join("exe")]);
         links.any(|link| std::fs::read_link(link).is_ok_and(|target| target.starts_with(path)))
     })
@@ -211,6 +217,9 @@ pub(crate) fn empty_home(host: &Host) -> Result<Vec<PathBuf>, Hint> {
 pub(crate) fn home_holds(host: &Host) -> bool {
     let has_store = std::fs::read_dir(host.stores()).is_ok_and(|mut entries| entries.next().is_some());
     let roots = std::fs::read_dir(host.nodes()).into_iter().flatten().flatten();
-    let has_root = roots.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).count() > 0;
+    let has_root = roots
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .count()
+        > 0;
     has_store || has_root
 }

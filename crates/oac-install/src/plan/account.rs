@@ -26,7 +26,12 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Home {
     Absent,
-    Directory { uid: u32, gid: u32, mode: u32, is_empty: bool },
+    Directory {
+        uid: u32,
+        gid: u32,
+        mode: u32,
+        is_empty: bool,
+    },
     /// A link, a file, or what cannot be looked at.
     Other,
 }
@@ -77,7 +82,11 @@ pub fn check(facts: &Facts) -> Result<(), Hint> {
         Home::Other => false,
     };
     let home = facts.home_path.clone();
-    if fits { Ok(()) } else { Err(Hint::HomeForeign { home }) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Hint::HomeForeign { home })
+    }
 }
 
 fn differs(entry: &Entry, home: &str) -> Result<(), Hint> {
@@ -203,7 +212,12 @@ mod tests {
     }
 
     fn directory(uid: u32, mode: u32, is_empty: bool) -> Home {
-        Home::Directory { uid, gid: 998, mode, is_empty }
+        Home::Directory {
+            uid,
+            gid: 998,
+            mode,
+            is_empty,
+        }
     }
 
     /// What a host does with a change.
@@ -229,7 +243,6 @@ mod tests {
         changes
     }
 
-    // req: G-106, G-107
     #[test]
     fn an_account_is_adopted_only_with_the_uid_home_shell_and_a_group_of_its_own() {
         assert_eq!(check(&nothing()), Ok(()));
@@ -266,7 +279,11 @@ mod tests {
         ] {
             let mut facts = nothing();
             facts.home = home;
-            let expected = if fits { Ok(()) } else { Err(Hint::HomeForeign { home: HOME.into() }) };
+            let expected = if fits {
+                Ok(())
+            } else {
+                Err(Hint::HomeForeign { home: HOME.into() })
+            };
             assert_eq!(check(&facts), expected);
         }
     }
@@ -276,19 +293,19 @@ mod tests {
         let mut facts = nothing();
         let changes = run(&mut facts);
         let place = |change: &dyn Fn(&Change) -> bool| changes.iter().position(change).unwrap();
-        let pending = |wanted| {
-            move |change: &Change| matches!(change, Change::Record(r) if r.pending.0 == Some(wanted))
-        };
+        let pending = |wanted| move |change: &Change| matches!(change, Change::Record(r) if r.pending.0 == Some(wanted));
         assert!(place(&pending(Pending::Account)) < place(&|c| *c == Change::Create));
         assert!(place(&pending(Pending::Group)) < place(&|c| matches!(c, Change::Join(_))));
         let record = facts.record.as_ref().unwrap();
         assert!(record.created && record.pending.0.is_none());
-        assert_eq!((record.gid, &record.groups_added), (998, &vec!["docker".to_owned()]));
+        assert_eq!(
+            (record.gid, &record.groups_added),
+            (998, &vec!["docker".to_owned()])
+        );
         // A rerun has nothing to do.
         assert_eq!(run(&mut facts), []);
     }
 
-    // inv: INV-I9
     #[test]
     fn wherever_a_run_is_ended_the_next_one_comes_to_the_same_end() {
         for start in [nothing(), present()] {
@@ -314,7 +331,11 @@ mod tests {
         facts.home = directory(UID, 0o750, false);
         facts.member_of = vec!["docker".into(), "video".into()];
         let changes = run(&mut facts);
-        assert!(changes.iter().all(|c| !matches!(c, Change::Create | Change::Join(_))));
+        assert!(
+            changes
+                .iter()
+                .all(|c| !matches!(c, Change::Create | Change::Join(_)))
+        );
         let record = facts.record.unwrap();
         assert_eq!((record.created, record.home_mode.0), (false, Some(0o750)));
         // It was a member before: nothing to take back.

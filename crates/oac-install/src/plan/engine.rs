@@ -44,7 +44,11 @@ pub fn docker_socket(path: &str, device: Option<&Device>) -> Result<(), Hint> {
     };
     let fits = device.owner == 0 && device.group == "docker" && device.mode == 0o660;
     let socket = path.to_owned();
-    if fits { Ok(()) } else { Err(Hint::DockerSocket { socket }) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Hint::DockerSocket { socket })
+    }
 }
 
 /// Of an engine that answered; `None` for one that did not.
@@ -110,13 +114,19 @@ mod tests {
         let refused = Err(Hint::DockerSocket { socket: path.into() });
         assert_eq!(of(device("docker", 0o660)), Ok(()));
         assert_eq!(docker_socket(path, None), Err(Hint::DockerDown));
-        let file = Device { is_right_kind: false, ..device("docker", 0o660) };
+        let file = Device {
+            is_right_kind: false,
+            ..device("docker", 0o660)
+        };
         assert_eq!(of(file), Err(Hint::DockerDown));
         for wrong in [
             device("docker", 0o666),
             device("docker", 0o600),
             device("root", 0o660),
-            Device { owner: 1000, ..device("docker", 0o660) },
+            Device {
+                owner: 1000,
+                ..device("docker", 0o660)
+            },
         ] {
             assert_eq!(of(wrong), refused);
         }
@@ -152,11 +162,23 @@ mod tests {
     fn kvm_is_open_to_its_group_or_to_everyone() {
         assert_eq!(microsandbox(Some(&device("kvm", 0o660)), true), Ok(()));
         assert_eq!(microsandbox(Some(&device("root", 0o666)), true), Ok(()));
-        assert_eq!(microsandbox(Some(&device("root", 0o660)), true), Err(Hint::KvmAccess));
-        assert_eq!(microsandbox(Some(&device("kvm", 0o640)), true), Err(Hint::KvmAccess));
-        assert_eq!(microsandbox(Some(&device("kvm", 0o660)), false), Err(Hint::NoGlibc));
+        assert_eq!(
+            microsandbox(Some(&device("root", 0o660)), true),
+            Err(Hint::KvmAccess)
+        );
+        assert_eq!(
+            microsandbox(Some(&device("kvm", 0o640)), true),
+            Err(Hint::KvmAccess)
+        );
+        assert_eq!(
+            microsandbox(Some(&device("kvm", 0o660)), false),
+            Err(Hint::NoGlibc)
+        );
         assert_eq!(microsandbox(None, true), Err(Hint::KvmMissing));
-        let file = Device { is_right_kind: false, ..device("kvm", 0o660) };
+        let file = Device {
+            is_right_kind: false,
+            ..device("kvm", 0o660)
+        };
         assert_eq!(microsandbox(Some(&file), true), Err(Hint::KvmMissing));
     }
 
@@ -167,7 +189,10 @@ mod tests {
         for host in [size(1, 4096), size(2, 4095)] {
             let said = room(size(2, 4096), host).unwrap_err().to_string();
             let has = format!("it has {} and {}.", host.cpus, host.memory_mib);
-            assert!(said.contains("needs 2 CPUs and 4096 MiB") && said.ends_with(&has), "{said}");
+            assert!(
+                said.contains("needs 2 CPUs and 4096 MiB") && said.ends_with(&has),
+                "{said}"
+            );
         }
     }
 }

@@ -11,7 +11,13 @@ use crate::{
 
 /// What a run needs of the host's own programs.
 pub const TOOLS: [&str; 7] = [
-    "getent", "systemctl", "useradd", "usermod", "userdel", "groupdel", "gpasswd",
+    "getent",
+    "systemctl",
+    "useradd",
+    "usermod",
+    "userdel",
+    "groupdel",
+    "gpasswd",
 ];
 /// What an uninstall needs.
 pub const UNINSTALL_TOOLS: [&str; 5] = ["systemctl", "userdel", "groupdel", "gpasswd", "getent"];
@@ -130,7 +136,12 @@ mod tests {
         assert_eq!(platform(&facts), Err(Hint::Selinux));
         for tool in TOOLS.iter().rev() {
             facts.missing_tools.insert(0, (*tool).to_owned());
-            expected.insert(0, Hint::ToolMissing { tool: (*tool).to_owned() });
+            expected.insert(
+                0,
+                Hint::ToolMissing {
+                    tool: (*tool).to_owned(),
+                },
+            );
             assert_eq!(platform(&facts), Err(expected[0].clone()));
         }
         facts.has_systemd = false;

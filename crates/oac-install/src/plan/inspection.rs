@@ -41,7 +41,9 @@ pub enum Word {
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Core knows nothing of it. Whether an identity of an attempt that Core refused is to be deleted.
-    Unregistered { drops_identity: bool },
+    Unregistered {
+        drops_identity: bool,
+    },
     Registered,
 }
 
@@ -60,15 +62,21 @@ pub fn judge(
     let Some(identity) = &root.identity else {
         let marked = root.recorded || root.has_mark;
         return match marked {
-            true => Err(Hint::StateMissing { root: root.path.clone() }),
-            false => Ok(Standing::Unregistered { drops_identity: false }),
+            true => Err(Hint::StateMissing {
+                root: root.path.clone(),
+            }),
+            false => Ok(Standing::Unregistered {
+                drops_identity: false,
+            }),
         };
     };
     let unreachable = Hint::unreachable(&identity.core);
     let is_own = identity.installation == installation && identity.core == *core;
     match (word.unwrap_or(Word::Silent), is_own) {
         (Word::Silent, _) => Err(unreachable),
-        (Word::Known { .. }, false) => Err(Hint::BelongsTo { origin: identity.core.to_string() }),
+        (Word::Known { .. }, false) => Err(Hint::BelongsTo {
+            origin: identity.core.to_string(),
+        }),
         (Word::Known { is_target: true }, true) => Ok(Standing::Registered),
         (Word::Known { is_target: false }, true) => Err(Hint::ConfigurationChanged),
         // A mark of registration outweighs: what was registered is not thrown away for an answer.
@@ -109,10 +117,11 @@ mod tests {
         judge(root, installation('1'), &origin("http://core"), word)
     }
 
-    // req: G-138, G-139
     #[test]
     fn the_table_of_inspection() {
-        let fresh = Ok(Standing::Unregistered { drops_identity: false });
+        let fresh = Ok(Standing::Unregistered {
+            drops_identity: false,
+        });
         let dropped = Ok(Standing::Unregistered { drops_identity: true });
         assert_eq!(told(&root(false, false, None), None), fresh);
         for (recorded, mark) in [(true, false), (false, true), (true, true)] {
@@ -121,7 +130,9 @@ mod tests {
         }
         let own = root(false, false, Some(('1', "http://core")));
         let marked = root(false, true, Some(('1', "http://core")));
-        let silent = Err(Hint::CoreUnreachable { origin: "http://core".into() });
+        let silent = Err(Hint::CoreUnreachable {
+            origin: "http://core".into(),
+        });
         let changed = Err(Hint::ConfigurationChanged);
         for (root, unknown) in [(&own, dropped.clone()), (&marked, Err(Hint::NotAccepted))] {
             assert_eq!(told(root, Some(WORDS[0])), unknown);
@@ -132,8 +143,12 @@ mod tests {
         }
         for other in [('1', "http://old"), ('2', "http://core")] {
             let root = root(false, false, Some(other));
-            let belongs = Err(Hint::BelongsTo { origin: other.1.into() });
-            let silent = Err(Hint::CoreUnreachable { origin: other.1.into() });
+            let belongs = Err(Hint::BelongsTo {
+                origin: other.1.into(),
+            });
+            let silent = Err(Hint::CoreUnreachable {
+                origin: other.1.into(),
+            });
             assert_eq!(told(&root, Some(WORDS[0])), dropped);
             assert_eq!(told(&root, Some(WORDS[1])), belongs);
             assert_eq!(told(&root, Some(WORDS[2])), belongs);

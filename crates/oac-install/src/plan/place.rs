@@ -37,7 +37,10 @@ pub struct Disks {
 
 /// Step 14.
 pub fn disk(facts: &Disks) -> Result<(), Hint> {
-    let apart = facts.engine.as_ref().filter(|engine| engine.device != facts.home.device);
+    let apart = facts
+        .engine
+        .as_ref()
+        .filter(|engine| engine.device != facts.home.device);
     let (home, engine) = match (facts.has_image, apart) {
         (true, _) => (PROGRAMS, None),
         (false, Some(engine)) => (HALF, Some(engine)),
@@ -66,13 +69,20 @@ pub fn disk_full(path: &str, needed: u64, free: u64) -> Hint {
 }
 
 /// Step 13: without a record of ours a network of the name is somebody's. `labels` are those of the one that is there.
-pub fn network(name: &str, installation: &str, labels: Option<&BTreeMap<String, String>>, recorded: bool) -> Result<(), Hint> {
+pub fn network(
+    name: &str,
+    installation: &str,
+    labels: Option<&BTreeMap<String, String>>,
+    recorded: bool,
+) -> Result<(), Hint> {
     let Some(labels) = labels else { return Ok(()) };
     let is_ours = labels.get(LABEL).is_some_and(|value| value == installation);
     if recorded && is_ours {
         return Ok(());
     }
-    Err(Hint::NetworkExists { network: name.to_owned() })
+    Err(Hint::NetworkExists {
+        network: name.to_owned(),
+    })
 }
 
 /// On everything in Docker that is an installation's.
@@ -90,9 +100,11 @@ pub fn checkpoint_root(
         return given.map_or(Ok(None), |_| Err(Hint::CheckpointRootForeign));
     }
     match (given, recorded) {
-        (Some(given), Some(recorded)) if registered && given != recorded => Err(Hint::CheckpointRootDiffers {
-            path: recorded.to_owned(),
-        }),
+        (Some(given), Some(recorded)) if registered && given != recorded => {
+            Err(Hint::CheckpointRootDiffers {
+                path: recorded.to_owned(),
+            })
+        }
         (given, recorded) => Ok(Some(given.or(recorded).unwrap_or(default).to_owned())),
     }
 }
@@ -102,7 +114,11 @@ mod tests {
     use super::*;
 
     fn disks(free: u64, engine: Option<(u64, u64)>, has_image: bool, stored_bytes: u64) -> Disks {
-        let disk = |path: &str, device, free_bytes| Disk { path: path.into(), device, free_bytes };
+        let disk = |path: &str, device, free_bytes| Disk {
+            path: path.into(),
+            device,
+            free_bytes,
+        };
         Disks {
             home: disk("/var/lib", 1, free),
             engine: engine.map(|(device, free)| disk("/var/lib/docker", device, free)),
@@ -111,22 +127,34 @@ mod tests {
         }
     }
 
-    // req: G-037
     #[test]
     fn the_disk_must_hold_what_an_import_takes_at_each_place() {
         let full = |path: &str, needed: &str, free: &str| {
-            Err(Hint::DiskFull { path: path.into(), needed: needed.into(), free: free.into() })
+            Err(Hint::DiskFull {
+                path: path.into(),
+                needed: needed.into(),
+                free: free.into(),
+            })
         };
         assert_eq!(disk(&disks(ALL, Some((1, ALL)), false, 0)), Ok(()));
-        assert_eq!(disk(&disks(ALL - 1, Some((1, ALL)), false, 0)), full("/var/lib", "3.0", "2.9"));
+        assert_eq!(
+            disk(&disks(ALL - 1, Some((1, ALL)), false, 0)),
+            full("/var/lib", "3.0", "2.9")
+        );
         // Docker on another file system.
         assert_eq!(disk(&disks(HALF, Some((2, HALF)), false, 0)), Ok(()));
-        assert_eq!(disk(&disks(HALF - 1, Some((2, HALF)), false, 0)), full("/var/lib", "1.5", "1.4"));
+        assert_eq!(
+            disk(&disks(HALF - 1, Some((2, HALF)), false, 0)),
+            full("/var/lib", "1.5", "1.4")
+        );
         let engine = disk(&disks(HALF, Some((2, HALF - 1)), false, 0));
         assert_eq!(engine, full("/var/lib/docker", "1.5", "1.4"));
         // An image loaded by hand, and an earlier attempt.
         assert_eq!(disk(&disks(PROGRAMS, Some((2, 0)), true, 0)), Ok(()));
-        assert_eq!(disk(&disks(PROGRAMS - 1, None, true, 0)), full("/var/lib", "0.2", "0.1"));
+        assert_eq!(
+            disk(&disks(PROGRAMS - 1, None, true, 0)),
+            full("/var/lib", "0.2", "0.1")
+        );
         assert_eq!(disk(&disks(ALL - 700, None, false, 700)), Ok(()));
         assert_eq!(disk(&disks(0, None, true, GB)), Ok(()));
     }
@@ -152,7 +180,10 @@ mod tests {
         };
         let some = |path: &str| Ok(Some(path.to_owned()));
         assert_eq!(of(Docker, None, None, false), Ok(None));
-        assert_eq!(of(Docker, Some("/a"), None, false), Err(Hint::CheckpointRootForeign));
+        assert_eq!(
+            of(Docker, Some("/a"), None, false),
+            Err(Hint::CheckpointRootForeign)
+        );
         assert_eq!(of(Microsandbox, None, None, false), some("/default"));
         assert_eq!(of(Microsandbox, None, Some("/r"), false), some("/r"));
         assert_eq!(of(Microsandbox, Some("/a"), Some("/r"), false), some("/a"));

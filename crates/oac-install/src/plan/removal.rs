@@ -111,32 +111,60 @@ mod tests {
         let forced = Ok(Verdict::Go(Removal::Forced));
         for force in [false, true] {
             assert_eq!(of(&nothing(), force), Ok(Verdict::Nothing));
-            let account = Found { has_account_record: true, ..nothing() };
+            let account = Found {
+                has_account_record: true,
+                ..nothing()
+            };
             assert_eq!(of(&account, force), Ok(Verdict::Account));
-            let kept = Found { has_checkpoints: true, ..account.clone() };
+            let kept = Found {
+                has_checkpoints: true,
+                ..account.clone()
+            };
             assert_eq!(of(&kept, force), Ok(Verdict::Account));
             let differs = Err(Hint::UidTaken { name: "www".into() });
             for record in [Read::Absent, recorded(true, Some(Removal::Confirmed))] {
-                let other = Found { record, account: differs.clone().map(|_: Verdict| ()), ..account.clone() };
+                let other = Found {
+                    record,
+                    account: differs.clone().map(|_: Verdict| ()),
+                    ..account.clone()
+                };
                 assert_eq!(of(&other, force), differs);
             }
             for removal in [Removal::Confirmed, Removal::Forced] {
-                let begun = Found { record: recorded(true, Some(removal)), ..account.clone() };
+                let begun = Found {
+                    record: recorded(true, Some(removal)),
+                    ..account.clone()
+                };
                 assert_eq!(of(&begun, force), Ok(Verdict::Go(removal)));
             }
         }
         for found in [
-            Found { has_unit: true, ..nothing() },
-            Found { has_root: true, ..nothing() },
-            Found { record: Read::Damaged, ..nothing() },
+            Found {
+                has_unit: true,
+                ..nothing()
+            },
+            Found {
+                has_root: true,
+                ..nothing()
+            },
+            Found {
+                record: Read::Damaged,
+                ..nothing()
+            },
         ] {
             assert_eq!(of(&found, false), no_record);
             assert_eq!(of(&found, true), forced);
         }
-        let registered = Found { record: recorded(true, None), ..nothing() };
+        let registered = Found {
+            record: recorded(true, None),
+            ..nothing()
+        };
         assert_eq!(of(&registered, false), Ok(Verdict::Inspect { registered: true }));
         assert_eq!(of(&registered, true), forced);
-        let fresh = Found { record: recorded(false, None), ..nothing() };
+        let fresh = Found {
+            record: recorded(false, None),
+            ..nothing()
+        };
         for force in [false, true] {
             assert_eq!(of(&fresh, force), Ok(Verdict::Inspect { registered: false }));
         }
@@ -146,9 +174,14 @@ mod tests {
     #[test]
     fn only_core_s_own_401_no_registration_or_force_permits_a_deletion() {
         let core = Some("http://core");
-        let unconfirmed = Err(Hint::RemovalUnconfirmed { origin: "http://core".into() });
+        let unconfirmed = Err(Hint::RemovalUnconfirmed {
+            origin: "http://core".into(),
+        });
         for registered in [false, true] {
-            assert_eq!(confirm(registered, core, Some(Word::Unknown), false), Ok(Removal::Confirmed));
+            assert_eq!(
+                confirm(registered, core, Some(Word::Unknown), false),
+                Ok(Removal::Confirmed)
+            );
             for is_target in [false, true] {
                 let word = Some(Word::Known { is_target });
                 assert_eq!(confirm(registered, core, word, false), Err(Hint::StillListed));

@@ -9,7 +9,12 @@ pub type Proxies = BTreeMap<&'static str, String>;
 
 /// What stays of the invoker's environment.
 pub const PROXY_NAMES: [&str; 6] = [
-    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
 ];
 
 /// The settings that count: of two spellings the lower-case one, even when it is empty.
@@ -18,7 +23,9 @@ pub fn proxies(get: impl Fn(&str) -> Option<String>) -> Proxies {
         let value = get(name).or_else(|| get(&name.to_ascii_uppercase()));
         (name, value.filter(|value| !value.is_empty()))
     });
-    let set = counted.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let set = counted
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
     set.collect()
 }
 
@@ -93,7 +100,10 @@ pub fn unit_name(installation: InstallationId) -> String {
 
 /// The installation of a unit's name.
 pub fn installation_of(unit: &str) -> Option<InstallationId> {
-    unit.strip_prefix("oac-node-")?.strip_suffix(".service")?.parse().ok()
+    unit.strip_prefix("oac-node-")?
+        .strip_suffix(".service")?
+        .parse()
+        .ok()
 }
 
 impl Unit {
@@ -106,7 +116,11 @@ impl Unit {
             _ => "network-online.target",
         };
         let environment = specified(&self.environment);
-        let (program, config, state) = (quoted("/bin/oac-node"), quoted("/provider.json"), quoted("/state/node"));
+        let (program, config, state) = (
+            quoted("/bin/oac-node"),
+            quoted("/provider.json"),
+            quoted("/state/node"),
+        );
         format!(
             "[Unit]\n\
              Description=OAC node {installation}\n\
@@ -190,7 +204,11 @@ pub fn plan(present: &Present, unit: Vec<u8>, environment: Option<Vec<u8>>) -> P
         (true, true) => Start::Restart,
         (true, false) => Start::Nothing,
     };
-    Plan { environment, unit, start }
+    Plan {
+        environment,
+        unit,
+        start,
+    }
 }
 
 #[cfg(test)]
@@ -243,11 +261,20 @@ mod tests {
     #[test]
     fn the_lower_case_setting_counts_even_when_it_is_empty() {
         let upper = set(&[("HTTPS_PROXY", "http://u"), ("NO_PROXY", "a")]);
-        assert_eq!(upper, Proxies::from([("https_proxy", "http://u".into()), ("no_proxy", "a".into())]));
+        assert_eq!(
+            upper,
+            Proxies::from([("https_proxy", "http://u".into()), ("no_proxy", "a".into())])
+        );
         let lower = set(&[("https_proxy", "http://l"), ("HTTPS_PROXY", "http://u")]);
         assert_eq!(lower, Proxies::from([("https_proxy", "http://l".into())]));
-        assert_eq!(set(&[("https_proxy", ""), ("HTTPS_PROXY", "http://u")]), Proxies::new());
-        assert_eq!(set(&[("all_proxy", "http://a"), ("ALL_PROXY", "http://a")]), Proxies::new());
+        assert_eq!(
+            set(&[("https_proxy", ""), ("HTTPS_PROXY", "http://u")]),
+            Proxies::new()
+        );
+        assert_eq!(
+            set(&[("all_proxy", "http://a"), ("ALL_PROXY", "http://a")]),
+            Proxies::new()
+        );
     }
 
     #[test]
@@ -256,7 +283,11 @@ mod tests {
         let bytes = environment(&proxies).unwrap();
         let text = String::from_utf8(bytes.clone()).unwrap();
         for name in ["http_proxy=", "HTTP_PROXY=", "no_proxy=", "NO_PROXY="] {
-            assert_eq!(text.lines().filter(|line| line.starts_with(name)).count(), 1, "{text}");
+            assert_eq!(
+                text.lines().filter(|line| line.starts_with(name)).count(),
+                1,
+                "{text}"
+            );
         }
         assert_eq!(read_environment(&bytes), proxies);
         // Exclusions alone are no proxy.
@@ -264,7 +295,6 @@ mod tests {
         assert_eq!(environment(&Proxies::new()), None);
     }
 
-    // inv: INV-I23
     #[test]
     fn no_proxy_value_is_in_the_unit() {
         // The unit is a function of nothing that holds one; its one mention is the optional file.
@@ -280,20 +310,36 @@ mod tests {
             is_active: true,
         };
         let of = |present: &Present, environment: Option<&str>| {
-            plan(present, b"u".to_vec(), environment.map(|text| text.as_bytes().to_vec()))
+            plan(
+                present,
+                b"u".to_vec(),
+                environment.map(|text| text.as_bytes().to_vec()),
+            )
         };
         let stays = of(&whole, Some("e"));
-        assert_eq!((stays.unit, stays.environment, stays.start), (File::Stays, File::Stays, Start::Nothing));
+        assert_eq!(
+            (stays.unit, stays.environment, stays.start),
+            (File::Stays, File::Stays, Start::Nothing)
+        );
         assert_eq!(of(&whole, None).environment, File::Remove);
         assert_eq!(of(&whole, None).start, Start::Restart);
         assert_eq!(of(&whole, Some("f")).environment, File::Write(b"f".to_vec()));
-        let other = Present { unit: Some(b"v".to_vec()), ..whole.clone() };
+        let other = Present {
+            unit: Some(b"v".to_vec()),
+            ..whole.clone()
+        };
         assert_eq!(of(&other, Some("e")).start, Start::Restart);
         let fresh = of(&Present::default(), None);
         assert_eq!((fresh.environment, fresh.start), (File::Stays, Start::Enable));
-        let stopped = Present { is_active: false, ..whole.clone() };
+        let stopped = Present {
+            is_active: false,
+            ..whole.clone()
+        };
         assert_eq!(of(&stopped, Some("f")).start, Start::Enable);
-        let disabled = Present { is_enabled: false, ..whole };
+        let disabled = Present {
+            is_enabled: false,
+            ..whole
+        };
         assert_eq!(of(&disabled, Some("e")).start, Start::Enable);
     }
 }

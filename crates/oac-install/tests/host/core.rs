@@ -85,7 +85,13 @@ impl Core {
             let (name, value) = line.trim().split_once(": ").unwrap_or(("", ""));
             match name.to_ascii_lowercase().as_str() {
                 "authorization" => bearer = value.trim_start_matches("Bearer ").to_owned(),
-                "range" => from = value.trim_start_matches("bytes=").trim_end_matches('-').parse().unwrap_or(0),
+                "range" => {
+                    from = value
+                        .trim_start_matches("bytes=")
+                        .trim_end_matches('-')
+                        .parse()
+                        .unwrap_or(0)
+                }
                 _ => {}
             }
             line.clear();
@@ -94,9 +100,17 @@ impl Core {
             return self.send_file(stream, file, from);
         }
         let (status, body) = self.answer(&target, &bearer);
-        self.state.lock().unwrap().asked.push(format!("{status} {target}"));
+        self.state
+            .lock()
+            .unwrap()
+            .asked
+            .push(format!("{status} {target}"));
         let mut stream = stream;
-        let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
     }
 
     fn answer(&self, target: &str, bearer: &str) -> (u16, String) {
@@ -120,13 +134,20 @@ impl Core {
 
     fn send_file(&self, mut stream: TcpStream, file: &str, from: u64) {
         let Ok(bytes) = fs::read(self.releases.join(file)) else {
-            let _ = write!(stream, "HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let _ = write!(
+                stream,
+                "HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
             return;
         };
         let size = bytes.len() as u64;
         let head = match from {
             0 => format!("HTTP/1.1 200 X\r\nContent-Length: {size}\r\n"),
-            from => format!("HTTP/1.1 206 X\r\nContent-Range: bytes {from}-{}/{size}\r\nContent-Length: {}\r\n", size - 1, size - from),
+            from => format!(
+                "HTTP/1.1 206 X\r\nContent-Range: bytes {from}-{}/{size}\r\nContent-Length: {}\r\n",
+                size - 1,
+                size - from
+            ),
         };
         let mut rest = &bytes[from as usize..];
         if file.contains("/artifacts/") {

@@ -14,7 +14,13 @@ use std::{
 use oac_model::{Digest, ImageDigest};
 use serde_json::{Value, json};
 
-pub const REAL_SOCKET: &str = "/var/run/docker.sock";
+/// The engine's that `cargo xtask test` names.
+pub fn real_socket() -> String {
+    let Ok(host) = std::env::var("OAC_TEST_DOCKER") else {
+        panic!("OAC_TEST_DOCKER is not set: run through cargo xtask test");
+    };
+    host.trim_start_matches("unix://").to_owned()
+}
 
 /// A whole image of one small layer that any engine loads: the archive, and the digest of its configuration.
 pub fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
@@ -46,7 +52,12 @@ pub fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
 }
 
 pub fn docker(arguments: &[&str]) -> String {
-    let output = Command::new("docker").args(arguments).output().unwrap();
+    let host = format!("unix://{}", real_socket());
+    let output = Command::new("docker")
+        .args(["-H", &host])
+        .args(arguments)
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -93,7 +104,11 @@ impl Scripted {
                             Some(path) if path.ends_with("/info") => ("200 OK", info.as_str()),
                             _ => ("404 Not Found", r#"{"message":"none"}"#),
                         };
-                        let _ = write!(out, "HTTP/1.1 {status}\r\nApi-Version: {api}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                        let _ = write!(
+                            out,
+                            "HTTP/1.1 {status}\r\nApi-Version: {api}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                            body.len()
+                        );
                     }
                 });
             }

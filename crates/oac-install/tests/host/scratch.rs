@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::engine::REAL_SOCKET;
+use crate::engine::real_socket;
 
 pub struct Scratch {
     folder: tempfile::TempDir,
@@ -36,26 +36,74 @@ impl Scratch {
         let root = folder.path();
         fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
         for inner in [
-            "tools", "db", "state", "etc/systemd/system", "run/systemd/system", "var/lib", "lib64", "dev",
+            "tools",
+            "db",
+            "state",
+            "etc/systemd/system",
+            "run/systemd/system",
+            "var/lib",
+            "lib64",
+            "dev",
         ] {
             fs::create_dir_all(root.join(inner)).unwrap();
         }
-        let docker = fs::metadata(REAL_SOCKET).map_or(105, |meta| meta.gid());
-        fs::write(root.join("db/passwd"), "root:x:0:0:root:/root:/bin/sh\nwww:x:33:33::/:/bin/sh\n").unwrap();
-        fs::write(root.join("db/group"), format!("root:x:0:\ndocker:x:{docker}:\nkvm:x:36:\nvideo:x:44:\n")).unwrap();
+        let docker = fs::metadata(real_socket()).unwrap().gid();
+        fs::write(
+            root.join("db/passwd"),
+            "root:x:0:0:root:/root:/bin/sh\nwww:x:33:33::/:/bin/sh\n",
+        )
+        .unwrap();
+        fs::write(
+            root.join("db/group"),
+            format!("root:x:0:\ndocker:x:{docker}:\nkvm:x:36:\nvideo:x:44:\n"),
+        )
+        .unwrap();
         let db = root.join("db");
         let (db, state) = (db.display(), root.join("state"));
-        let tool = |name: &str, text: &str| script(&root.join("tools").join(name), &format!("#!/bin/sh\nset -e\n{text}"));
-        tool("getent", &format!(r#"awk -F: -v k="$2" '$1==k || $3==k {{print; found=1; exit}} END {{exit found ? 0 : 2}}' {db}/$1"#));
-        tool("useradd", &format!(r#"while [ $# -gt 1 ]; do case $1 in --uid) uid=$2; shift;; --home-dir) home=$2; shift;; --shell) shell=$2; shift;; esac; shift; done
+        let tool = |name: &str, text: &str| {
+            script(
+                &root.join("tools").join(name),
+                &format!("#!/bin/sh\nset -e\n{text}"),
+            )
+        };
+        tool(
+            "getent",
+            &format!(
+                r#"awk -F: -v k="$2" '$1==k || $3==k {{print; found=1; exit}} END {{exit found ? 0 : 2}}' {db}/$1"#
+            ),
+        );
+        tool(
+            "useradd",
+            &format!(
+                r#"while [ $# -gt 1 ]; do case $1 in --uid) uid=$2; shift;; --home-dir) home=$2; shift;; --shell) shell=$2; shift;; esac; shift; done
 echo "$1:x:64999:" >> {db}/group
-echo "$1:x:$uid:64999::$home:$shell" >> {db}/passwd"#));
-        tool("usermod", &format!(r#"[ "$1 $2" = "--append --groups" ]; awk -F: -v OFS=: -v g="$3" -v u="$4" '$1==g {{ $4 = $4 == "" ? u : $4 "," u }} {{print}}' {db}/group > {db}/group.new && mv {db}/group.new {db}/group"#));
-        tool("gpasswd", &format!(r#"[ "$1" = -d ]; awk -F: -v OFS=: -v g="$3" -v u="$2" '$1==g {{ n=split($4,m,","); $4=""; for(i=1;i<=n;i++) if(m[i]!=u) $4=$4==""?m[i]:$4 "," m[i] }} {{print}}' {db}/group > {db}/group.new && mv {db}/group.new {db}/group"#));
-        tool("userdel", &format!(r#"[ ! -e {db}/busy ]; sed -i "/^$1:/d" {db}/passwd {db}/group; sed -i "s/\([:,]\)$1,/\1/; s/,$1\$//; s/:$1\$/:/" {db}/group"#));
+echo "$1:x:$uid:64999::$home:$shell" >> {db}/passwd"#
+            ),
+        );
+        tool(
+            "usermod",
+            &format!(
+                r#"[ "$1 $2" = "--append --groups" ]; awk -F: -v OFS=: -v g="$3" -v u="$4" '$1==g {{ $4 = $4 == "" ? u : $4 "," u }} {{print}}' {db}/group > {db}/group.new && mv {db}/group.new {db}/group"#
+            ),
+        );
+        tool(
+            "gpasswd",
+            &format!(
+                r#"[ "$1" = -d ]; awk -F: -v OFS=: -v g="$3" -v u="$2" '$1==g {{ n=split($4,m,","); $4=""; for(i=1;i<=n;i++) if(m[i]!=u) $4=$4==""?m[i]:$4 "," m[i] }} {{print}}' {db}/group > {db}/group.new && mv {db}/group.new {db}/group"#
+            ),
+        );
+        tool(
+            "userdel",
+            &format!(
+                r#"[ ! -e {db}/busy ]; sed -i "/^$1:/d" {db}/passwd {db}/group; sed -i "s/\([:,]\)$1,/\1/; s/,$1\$//; s/:$1\$/:/" {db}/group"#
+            ),
+        );
         tool("groupdel", &format!(r#"sed -i "/^$1:/d" {db}/group"#));
         let state = state.display();
-        tool("systemctl", &format!(r#"echo "$*" >> {state}/calls
+        tool(
+            "systemctl",
+            &format!(
+                r#"echo "$*" >> {state}/calls
 for unit; do :; done
 case $1 in
 is-enabled) [ -e {state}/enabled ];;
@@ -63,9 +111,15 @@ is-active) [ -e {state}/active ];;
 enable) touch {state}/enabled; [ "$2" != --now ] || [ -e {state}/broken ] || touch {state}/active;;
 restart) [ -e {state}/broken ] || touch {state}/active;;
 disable) rm -f {state}/enabled {state}/active;;
-esac"#));
-        let socket = PathBuf::from(REAL_SOCKET);
-        Self { folder, socket, commit: commit.to_owned() }
+esac"#
+            ),
+        );
+        let socket = PathBuf::from(real_socket());
+        Self {
+            folder,
+            socket,
+            commit: commit.to_owned(),
+        }
     }
 
     pub fn root(&self) -> &Path {
@@ -94,7 +148,14 @@ esac"#));
 
     fn command(&self, end_at: &str, arguments: &[String]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_oac-install-rig"));
-        command.arg(self.root()).arg(&self.socket).args([&self.commit, end_at, "--"]).args(arguments).env_clear().env("HOME", "/root").env("PATH", "/usr/bin:/bin");
+        command
+            .arg(self.root())
+            .arg(&self.socket)
+            .args([&self.commit, end_at, "--"])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", "/root")
+            .env("PATH", "/usr/bin:/bin");
         command
     }
 
@@ -103,7 +164,13 @@ esac"#));
     }
 
     /// One run with more in the environment, ended at a point if one is named.
-    pub fn run_with(&self, arguments: &[String], input: &str, end_at: &str, environment: &[(&str, &str)]) -> Ran {
+    pub fn run_with(
+        &self,
+        arguments: &[String],
+        input: &str,
+        end_at: &str,
+        environment: &[(&str, &str)],
+    ) -> Ran {
         let mut command = self.command(end_at, arguments);
         command.envs(environment.iter().copied());
         finish(command, input)
@@ -113,7 +180,10 @@ esac"#));
     pub fn run_as_user(&self, arguments: &[String], input: Stdio) -> Output {
         let own = self.command("", arguments);
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=1000", "--regid=1000", "--clear-groups", "--"]).arg(own.get_program()).args(own.get_args());
+        command
+            .args(["--reuid=1000", "--regid=1000", "--clear-groups", "--"])
+            .arg(own.get_program())
+            .args(own.get_args());
         command.stdin(input).output().unwrap()
     }
 
@@ -132,9 +202,25 @@ esac"#));
                 continue;
             }
             let meta = fs::symlink_metadata(&path).unwrap();
-            let content = if meta.is_file() { format!("{:?}", fs::read(&path).unwrap()) } else { String::new() };
-            let times = if meta.is_file() { (meta.mtime(), meta.mtime_nsec()) } else { (0, 0) };
-            picture.insert(name, format!("{:o} {} {} {times:?} {content}", meta.mode(), meta.uid(), meta.gid()));
+            let content = if meta.is_file() {
+                format!("{:?}", fs::read(&path).unwrap())
+            } else {
+                String::new()
+            };
+            let times = if meta.is_file() {
+                (meta.mtime(), meta.mtime_nsec())
+            } else {
+                (0, 0)
+            };
+            picture.insert(
+                name,
+                format!(
+                    "{:o} {} {} {times:?} {content}",
+                    meta.mode(),
+                    meta.uid(),
+                    meta.gid()
+                ),
+            );
             if meta.is_dir() {
                 self.draw(&path, picture);
             }
@@ -148,7 +234,12 @@ esac"#));
 }
 
 fn finish(mut command: Command, input: &str) -> Ran {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Who refuses early does not read.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();

@@ -5,7 +5,7 @@ use oac_dial::Origin;
 use oac_dial::{Surroundings, Way};
 use oac_proxy::ProxyError;
 
-use crate::{clock::Clock};
+use crate::clock::Clock;
 
 const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node/", env!("CARGO_PKG_VERSION")));
 

@@ -12,9 +12,7 @@ use oac_wire::{frames::Identity, strict};
 use serde::{Deserialize, Serialize};
 
 use super::CoreClient;
-use crate::{
-    limits::{CORE_BODY_BYTES, CORE_CALL},
-};
+use crate::limits::{CORE_BODY_BYTES, CORE_CALL};
 
 /// What Core says of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use http::HeaderValue;
-use oac_dial::{Origin, ParseOriginError};
 use oac_dial::Surroundings;
+use oac_dial::{Origin, ParseOriginError};
 use oac_generations::{
     Identity,
     outside::{Artifact, Release, Selected, Sink, Supply, SupplyError},
@@ -16,10 +16,7 @@ use oac_release::{
 };
 use tokio::runtime::Runtime;
 
-use crate::{
-    core::CoreClient,
-    identity::Stored,
-};
+use crate::{core::CoreClient, identity::Stored};
 
 /// How this program names itself to a release server.
 const PROGRAM: HeaderValue = HeaderValue::from_static(concat!("oac-node/", env!("CARGO_PKG_VERSION")));

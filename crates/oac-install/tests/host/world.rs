@@ -1,0 +1,210 @@
+//! A scratch host, a scripted Core with one release, and the command that makes the one a node of the other.
+
+use std::{
+    fs::{self, Permissions},
+    io::Write as _,
+    os::unix::fs::PermissionsExt,
+};
+
+use oac_model::{ImageDigest, InstallationId, NodeId, SourceCommit, Specification};
+use oac_release::{
+    layout::{IMAGE, INSTALLER, NODE, Row, SECCOMP},
+    made::{Made, artifact, commit},
+    manifest::{Artifact, Image, Manifest},
+    metadata::Metadata,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    core::Core,
+    engine::{Leftovers, image},
+    scratch::{Ran, Scratch},
+};
+
+pub const TOKEN: &str = "oac_enroll_0123456789abcdef0123456789abcdef";
+
+pub struct World {
+    pub host: Scratch,
+    pub core: Core,
+    pub id: InstallationId,
+    pub node: NodeId,
+    pub image: ImageDigest,
+    pub archive: Vec<u8>,
+    pub commit: SourceCommit,
+    _left: Leftovers,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let (id, node) = (InstallationId::random(), NodeId::random());
+        let commit = commit('a');
+        let host = Scratch::new(&commit.to_string());
+        let folder = host.path("core");
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        let core = Core::start(&folder);
+        let (archive, image) = image(&id.to_string());
+        let left = Leftovers(id.to_string(), image.to_string());
+        let world = Self {
+            host,
+            core,
+            id,
+            node,
+            image,
+            archive,
+            commit,
+            _left: left,
+        };
+        world.select(1, commit);
+        world
+    }
+
+    /// The selection of a generation with the Runtime of a commit, which is also released.
+    pub fn select(&self, generation: u64, runtime: SourceCommit) {
+        self.release(runtime, "{}");
+        let specification = self.specification(runtime, 1, 64);
+        let digest = parsed(&specification).digest();
+        let common = json!({
+            "installation_id": self.id, "provider": "docker", "specification_digest": digest,
+            "max_active": 1, "max_retained": 1,
+        });
+        let with = |more: Value| {
+            let mut all = common.clone();
+            all.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            all
+        };
+        let origin = self.core.origin.clone();
+        self.core.set(|state| {
+            state.token = TOKEN.to_owned();
+            state.configuration = with(json!({
+                "core_url": origin, "generation": generation, "specification": specification,
+            }));
+            state.identity = with(json!({
+                "node_id": self.node, "deployment_generation": generation, "connected": true, "provider_ready": true,
+            }));
+        });
+    }
+
+    pub fn specification(&self, runtime: SourceCommit, cpus: u32, memory_mib: u64) -> Value {
+        json!({
+            "provider": "docker",
+            "resources": { "cpus": cpus, "memory_mib": memory_mib },
+            "runtime": { "source_commit": runtime, "artifacts": {
+                "image_id": self.image, "image_manifest_digest": ImageDigest::of("manifest"),
+            } },
+        })
+    }
+
+    /// Publishes a release of the commit, with this seccomp profile.
+    pub fn release(&self, commit: SourceCommit, seccomp: &str) {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&self.archive).unwrap();
+        let archive = gz.finish().unwrap();
+        let program = self.program().into_bytes();
+        let rows: [(Row, &[u8]); 4] = [
+            (IMAGE, &archive),
+            (NODE, &program),
+            (INSTALLER, b"installer"),
+            (SECCOMP, seccomp.as_bytes()),
+        ];
+        let files: Vec<(Artifact, &[u8])> = rows
+            .iter()
+            .map(|(row, bytes)| (artifact(row, commit, bytes), *bytes))
+            .collect();
+        let digests = Image {
+            config_digest: self.image,
+            manifest_digest: ImageDigest::of("manifest"),
+        };
+        let manifest = Manifest::of(commit, digests, files.iter().map(|(a, _)| a.clone()).collect()).unwrap();
+        let ordered = manifest
+            .artifacts()
+            .iter()
+            .map(|a| files.iter().find(|(b, _)| a.key == b.key).unwrap().1.to_vec());
+        let made = Made {
+            files: ordered.collect(),
+            metadata: Metadata::of(manifest),
+        };
+        made.write(&self.host.path(&format!("core/releases/{commit}")));
+    }
+
+    /// A node program whose `register` does what the real one does: the identity first, then Core.
+    fn program(&self) -> String {
+        let identity = json!({
+            "identity": {
+                "node_id": self.node, "installation_id": self.id, "provider": "docker",
+                "backend_fingerprint": "0".repeat(64), "deployment_generation": "GENERATION",
+                "specification_digest": "DIGEST", "max_active": 1, "max_retained": 1,
+            },
+            "credential": "ab".repeat(32), "core_url": self.core.origin, "owner_epoch": 0, "host_id": "0".repeat(64),
+        })
+        .to_string()
+        .replace("\"GENERATION\"", "$generation")
+        .replace("DIGEST", "$digest")
+        .replace('"', "\\\"");
+        let enrolled = self.host.path("core/enrolled");
+        let enrolled = enrolled.display();
+        format!(
+            r#"#!/bin/sh
+umask 077
+[ "$1" = register ] || exit 1
+while [ $# -gt 0 ]; do case $1 in --state-dir) state=$2;; --config) config=$2;; esac; shift; done
+read -r token
+env > {enrolled}.environment; id -G > {enrolled}.groups; cat /proc/$$/status > {enrolled}.status
+[ "$token" = {TOKEN} ] || {{ echo "the enrollment token is unknown" >&2; exit 78; }}
+record=$(dirname "$config")/installation.json
+generation=$(sed 's/.*"generation":\([0-9]*\).*/\1/' "$record")
+digest=$(sed 's/.*"specification_digest":"\([0-9a-f]*\)".*/\1/' "$record")
+[ -e "$state/identity.json" ] || echo "{identity}" > "$state/identity.json"
+if [ -e {enrolled}.refusal ]; then cat {enrolled}.refusal >&2; exit 1; fi
+touch {enrolled}
+"#
+        )
+    }
+
+    pub fn command(&self) -> Vec<String> {
+        self.command_for(&self.core.origin)
+    }
+
+    pub fn command_for(&self, origin: &str) -> Vec<String> {
+        let id = self.id.to_string();
+        let words = [
+            "--core-url",
+            origin,
+            "--installation-id",
+            &id,
+            "--provider",
+            "docker",
+            "--enrollment-token-stdin",
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+
+    pub fn uninstall_command(&self, more: &[&str]) -> Vec<String> {
+        let id = self.id.to_string();
+        let words = ["--uninstall", "--installation-id", &id];
+        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    }
+
+    pub fn install(&self) -> Ran {
+        self.host.run(&self.command(), &format!("{TOKEN}\n"))
+    }
+
+    pub fn uninstall(&self, more: &[&str]) -> Ran {
+        self.host.run(&self.uninstall_command(more), "")
+    }
+
+    /// A path below the node root.
+    pub fn inner(&self, path: &str) -> String {
+        format!("var/lib/oac-node/.oac/nodes/{}/{path}", self.id)
+    }
+
+    pub fn network(&self) -> String {
+        format!("oac-node-{}", self.id)
+    }
+}
+
+pub fn parsed(specification: &Value) -> Specification {
+    oac_wire::strict::from_str(&specification.to_string()).unwrap()
+}
