@@ -8,6 +8,7 @@ use oac_model::{Digest, InstallationId, ProviderKind};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "there is one")]
 pub enum Order {
     Install(Install),
     Uninstall(Uninstall),

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn each_end_of_a_registration_has_its_hint() {
-        let of = |status, said| registration_hint(Some(status), said);
+        let of = |status: i32, said: &str| registration_hint(Some(status), said);
         assert_eq!(
             of(78, "the enrollment token is unknown, used or expired"),
             Hint::Expired

@@ -8,10 +8,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
-    sync::{
-        OnceLock,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::atomic::{AtomicI32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -47,7 +44,8 @@ pub(crate) type Told = Reporter<File>;
 
 /// The signal that asked this run to end; 0 for none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-static PARENT: OnceLock<Pid> = OnceLock::new();
+#[cfg(feature = "points")]
+static IS_CHILD: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// How long a child's group has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 const TICK: Timespec = Timespec {
@@ -58,10 +56,19 @@ const TICK: Timespec = Timespec {
 const RESULT: RawFd = 10;
 const ENDING: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
-/// In a child: whose it is.
+/// Whether this process is one.
 #[cfg(feature = "points")]
-pub(crate) fn parent() -> Option<Pid> {
-    PARENT.get().copied()
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::SeqCst)
+}
+
+/// A line that is no report.
+#[cfg(feature = "points")]
+#[allow(unsafe_code, reason = "the child's result pipe by its number")]
+pub(crate) fn tell_root(line: &[u8]) {
+    // SAFETY: open from the descent to the end of this process.
+    let pipe = unsafe { std::os::fd::BorrowedFd::borrow_raw(RESULT) };
+    let _ = rustix::io::write(pipe, line);
 }
 
 extern "C" fn note(signal: libc::c_int) {
@@ -137,7 +144,8 @@ fn child<T: Serialize>(
     output: OwnedFd,
     work: impl FnOnce(&Told) -> Result<T, Hint>,
 ) -> ! {
-    let _ = PARENT.set(root);
+    #[cfg(feature = "points")]
+    IS_CHILD.store(true, Ordering::SeqCst);
     let done = catch_unwind(AssertUnwindSafe(|| match descend(who, root, result, output) {
         Ok(file) => {
             let told = Reporter::new(file);
@@ -174,7 +182,7 @@ fn checked(result: libc::c_int) -> io::Result<()> {
     unsafe_code,
     reason = "identity, descriptors and environment of a process of one thread"
 )]
-fn descend(who: &Who, root: Pid, result: OwnedFd, output: OwnedFd) -> io::Result<File> {
+fn descend(who: &Who, root: Pid, given: OwnedFd, output: OwnedFd) -> io::Result<File> {
     handle(libc::SIG_DFL);
     rustix::process::setsid()?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
@@ -182,29 +190,32 @@ fn descend(who: &Who, root: Pid, result: OwnedFd, output: OwnedFd) -> io::Result
     // SAFETY: bare system calls on numbers that this process owns; every object of the parent that owned a descriptor
     // is never dropped here, since the child ends by _exit.
     let file = unsafe {
-        for (fd, number) in [(&null, 0), (&output, 1), (&output, 2), (&result, RESULT)] {
+        for (fd, number) in [(&null, 0), (&output, 1), (&output, 2), (&given, RESULT)] {
             if libc::dup2(fd.as_raw_fd(), number) < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
         libc::fcntl(RESULT, libc::F_SETFD, libc::FD_CLOEXEC);
-        for (from, to) in [(3, RESULT as u32 - 1), (RESULT as u32 + 1, u32::MAX)] {
-            checked(libc::syscall(libc::SYS_close_range, from, to, 0) as libc::c_int)?;
+        let result = libc::c_long::from(RESULT);
+        for (from, to) in [(3, result - 1), (result + 1, libc::c_long::from(u32::MAX))] {
+            let flags: libc::c_long = 0;
+            checked(libc::syscall(libc::SYS_close_range, from, to, flags) as libc::c_int)?;
         }
-        std::mem::forget((null, output, result));
+        std::mem::forget((null, output, given));
         checked(libc::setgroups(groups.len(), groups.as_ptr()))?;
         checked(libc::setresgid(who.gid, who.gid, who.gid))?;
         checked(libc::setresuid(who.uid, who.uid, who.uid))?;
         /// Joins a new session keyring.
         const JOIN: libc::c_long = 1;
-        if libc::syscall(libc::SYS_keyctl, JOIN, 0) < 0 {
+        const NO_NAME: libc::c_long = 0;
+        if libc::syscall(libc::SYS_keyctl, JOIN, NO_NAME) < 0 {
             let error = io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::ENOSYS) {
                 return Err(error);
             }
         }
-        checked(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
-        checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        rustix::thread::set_no_new_privs(true)?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
         for name in names {
             std::env::remove_var(name);
@@ -252,7 +263,7 @@ fn follow<T: DeserializeOwned>(
                         match read(&lines) {
                             Some(Report::Result { ok, document }) => last = Some((ok, document)),
                             Some(report) => display.told(&report),
-                            None => {}
+                            None => crate::points::heed(&lines),
                         }
                         lines.clear();
                     }

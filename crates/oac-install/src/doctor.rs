@@ -34,16 +34,16 @@ use crate::{
 
 /// One check's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    pub check: String,
-    pub result: Verdict,
+pub(crate) struct Line {
+    pub(crate) check: String,
+    pub(crate) result: Verdict,
     /// What to do, or why it was skipped; empty when all is well.
-    pub hint: String,
+    pub(crate) hint: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     Fail,
     Skip,
@@ -85,7 +85,7 @@ struct Inside {
 }
 
 /// Runs every check as root and gives their ends.
-pub fn examine(host: &Host, order: &Doctor, proxies: &Proxies, display: &mut Display) -> Vec<Line> {
+pub(crate) fn examine(host: &Host, order: &Doctor, proxies: &Proxies, display: &mut Display) -> Vec<Line> {
     let mut report = Report::default();
     let faults = host_plan::platform_faults(&look::platform(host));
     report.add("platform", &Ok(()));
@@ -333,7 +333,7 @@ fn reached(root: &std::path::Path, own: InstallationId, record: &Node) -> Result
 }
 
 /// Each line as it is shown.
-pub fn shown(lines: &[Line], json: bool) -> String {
+pub(crate) fn shown(lines: &[Line], json: bool) -> String {
     if json {
         let mut text = serde_json::to_string(lines).unwrap_or_default();
         text.push('\n');

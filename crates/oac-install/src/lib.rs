@@ -13,7 +13,7 @@ mod core;
 mod delete;
 mod descend;
 mod display;
-pub mod doctor;
+mod doctor;
 pub mod hint;
 pub mod host;
 mod install;

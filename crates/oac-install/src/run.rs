@@ -1,7 +1,7 @@
 //! The program: its arguments, who runs it, what of its environment stays, the token, and the exit status.
 
 use std::{
-    io::{IsTerminal, Read, Write},
+    io::{IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -9,13 +9,15 @@ use std::{
 use oac_model::Secret;
 use oac_proxy::Proxies as Checked;
 use rustix::{
+    event::{PollFd, PollFlags},
+    io::Errno,
     process::{geteuid, umask},
     termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr},
 };
 
 use crate::{
     arguments::{HELP, Order},
-    descend::note_signals,
+    descend::{moment, note_signals, stopped},
     display::Display,
     doctor,
     hint::Hint,
@@ -179,33 +181,43 @@ fn enter() -> Result<Invoker, Hint> {
     Ok(invoker)
 }
 
-/// Step 5.
+/// Step 5. At a terminal it asks, and shows nothing of what is typed.
 fn read_token() -> Result<Secret, Hint> {
     let stdin = std::io::stdin();
-    let mut bytes = Vec::new();
-    let is_terminal = stdin.is_terminal();
-    let before = is_terminal.then(|| tcgetattr(&stdin).ok()).flatten();
-    if is_terminal {
+    let shows = stdin.is_terminal().then(|| tcgetattr(&stdin).ok()).flatten();
+    if let Some(shows) = &shows {
         let _ = write!(std::io::stderr(), "Enrollment token: ");
-        if let Some(mut quiet) = before.clone() {
-            quiet.local_modes.remove(LocalModes::ECHO);
-            let _ = tcsetattr(&stdin, OptionalActions::Now, &quiet);
-        }
-        let mut line = String::new();
-        let read = stdin.read_line(&mut line);
-        if let Some(before) = &before {
-            let _ = tcsetattr(&stdin, OptionalActions::Now, before);
-        }
-        say("");
-        crate::descend::stopped()?;
-        read.map_err(|_| Hint::TokenMalformed)?;
-        bytes = line.into_bytes();
-    } else {
-        let limit = TOKEN_BYTES as u64 + 3;
-        let read = stdin.lock().take(limit).read_to_end(&mut bytes);
-        read.map_err(|_| Hint::TokenMalformed)?;
+        let mut hides = shows.clone();
+        hides.local_modes.remove(LocalModes::ECHO);
+        let _ = tcsetattr(&stdin, OptionalActions::Now, &hides);
     }
-    token(&bytes).map(Secret::new)
+    let read = read_line(&stdin, shows.is_some());
+    if let Some(shows) = &shows {
+        let _ = tcsetattr(&stdin, OptionalActions::Now, shows);
+        say("");
+    }
+    token(&read?).map(Secret::new)
+}
+
+/// To the end of the input, or of the line where somebody types it; a signal ends the wait.
+fn read_line(stdin: &std::io::Stdin, is_typed: bool) -> Result<Vec<u8>, Hint> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    while bytes.len() <= TOKEN_BYTES + 2 && !(is_typed && bytes.contains(&b'\n')) {
+        let mut fds = [PollFd::new(stdin, PollFlags::IN)];
+        moment(&mut fds);
+        stopped()?;
+        if fds[0].revents().is_empty() {
+            continue;
+        }
+        match rustix::io::read(stdin, &mut piece) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return Err(Hint::TokenMalformed),
+        }
+    }
+    Ok(bytes)
 }
 
 /// The host's name, cut to what a node's name may be.

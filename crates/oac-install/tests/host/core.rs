@@ -5,41 +5,43 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc::SyncSender},
 };
 
 use serde_json::{Value, json};
 
 /// How it answers, changed while it runs.
-#[derive(Debug, Clone, Default)]
-pub struct State {
+#[derive(Clone, Default)]
+pub(crate) struct State {
     /// The command's token; any other is refused.
-    pub token: String,
+    pub(crate) token: String,
     /// GET configuration's document.
-    pub configuration: Value,
+    pub(crate) configuration: Value,
     /// GET identity's, once the node is enrolled.
-    pub identity: Value,
+    pub(crate) identity: Value,
     /// In place of all that: a status and a body.
-    pub instead: Option<(u16, String)>,
+    pub(crate) instead: Option<(u16, String)>,
     /// Every target that was asked for, with its status.
-    pub asked: Vec<String>,
+    pub(crate) asked: Vec<String>,
     /// Bytes of artifacts sent.
-    pub sent: u64,
+    pub(crate) sent: u64,
+    /// Transfers stop half way: told when one has, and when whoever asked for it is gone.
+    pub(crate) holds: Option<(SyncSender<()>, SyncSender<()>)>,
     /// Transfers end after so many bytes.
-    pub breaks_after: Option<u64>,
+    pub(crate) breaks_after: Option<u64>,
 }
 
 #[derive(Clone)]
-pub struct Core {
-    pub origin: String,
-    pub state: Arc<Mutex<State>>,
+pub(crate) struct Core {
+    pub(crate) origin: String,
+    pub(crate) state: Arc<Mutex<State>>,
     releases: PathBuf,
     enrolled: PathBuf,
 }
 
 impl Core {
     /// `folder/releases/<commit>` are served; `folder/enrolled` is there once the node is.
-    pub fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let core = Self {
             origin: format!("http://{}", listener.local_addr().unwrap()),
@@ -57,20 +59,20 @@ impl Core {
         core
     }
 
-    pub fn is_enrolled(&self) -> bool {
+    pub(crate) fn is_enrolled(&self) -> bool {
         self.enrolled.exists()
     }
 
     /// As after Remove node.
-    pub fn forgets(&self) {
+    pub(crate) fn forgets(&self) {
         let _ = fs::remove_file(&self.enrolled);
     }
 
-    pub fn set(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap());
     }
 
-    pub fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.state.lock().unwrap().asked.clone()
     }
 
@@ -150,19 +152,28 @@ impl Core {
             ),
         };
         let mut rest = &bytes[from as usize..];
+        let mut holds = None;
         if file.contains("/artifacts/") {
             let mut state = self.state.lock().unwrap();
+            holds = state.holds.clone();
             if let Some(limit) = state.breaks_after {
                 rest = &rest[..rest.len().min(limit as usize)];
             }
             state.sent += rest.len() as u64;
         }
         let _ = write!(stream, "{head}Accept-Ranges: bytes\r\nConnection: close\r\n\r\n");
+        if let Some((begun, gone)) = holds {
+            let _ = stream.write_all(&rest[..rest.len() / 2]);
+            let _ = begun.send(());
+            let _ = std::io::Read::read(&mut stream, &mut [0]);
+            let _ = gone.send(());
+            return;
+        }
         let _ = stream.write_all(rest);
     }
 }
 
 /// Core's envelope.
-pub fn error(code: &str) -> String {
+pub(crate) fn error(code: &str) -> String {
     json!({ "error": { "message": "m", "type": "t", "code": code, "param": null } }).to_string()
 }

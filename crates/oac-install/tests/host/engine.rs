@@ -15,7 +15,7 @@ use oac_model::{Digest, ImageDigest};
 use serde_json::{Value, json};
 
 /// The engine's that `cargo xtask test` names.
-pub fn real_socket() -> String {
+pub(crate) fn real_socket() -> String {
     let Ok(host) = std::env::var("OAC_TEST_DOCKER") else {
         panic!("OAC_TEST_DOCKER is not set: run through cargo xtask test");
     };
@@ -23,7 +23,7 @@ pub fn real_socket() -> String {
 }
 
 /// A whole image of one small layer that any engine loads: the archive, and the digest of its configuration.
-pub fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
+pub(crate) fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
     let tar = |files: &[(&str, &[u8])]| {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, bytes) in files {
@@ -51,7 +51,7 @@ pub fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
     (archive, format!("sha256:{digest}").parse().unwrap())
 }
 
-pub fn docker(arguments: &[&str]) -> String {
+pub(crate) fn docker(arguments: &[&str]) -> String {
     let host = format!("unix://{}", real_socket());
     let output = Command::new("docker")
         .args(["-H", &host])
@@ -62,7 +62,7 @@ pub fn docker(arguments: &[&str]) -> String {
 }
 
 /// Removes what a test left in the engine.
-pub struct Leftovers(pub String, pub String);
+pub(crate) struct Leftovers(pub(crate) String, pub(crate) String);
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
@@ -72,12 +72,12 @@ impl Drop for Leftovers {
 }
 
 /// An engine that answers `/info` as it is told and every other question with 404.
-pub struct Scripted {
-    pub socket: PathBuf,
+pub(crate) struct Scripted {
+    pub(crate) socket: PathBuf,
 }
 
 impl Scripted {
-    pub fn start(folder: &Path, group: u32, api: &str, info: &Value) -> Self {
+    pub(crate) fn start(folder: &Path, group: u32, api: &str, info: &Value) -> Self {
         let socket = folder.join("docker.sock");
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();

@@ -1,4 +1,7 @@
+use std::sync::mpsc::sync_channel;
+
 use oac_install::points;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{TOKEN, World};
 
@@ -45,7 +48,10 @@ fn docker_an_uninstall_that_is_killed_at_any_step_is_continued_without_asking() 
 }
 
 /// What differs from before, but what belongs to Core.
-pub fn rest(world: &World, before: std::collections::BTreeMap<std::path::PathBuf, String>) -> Vec<String> {
+pub(crate) fn rest(
+    world: &World,
+    before: std::collections::BTreeMap<std::path::PathBuf, String>,
+) -> Vec<String> {
     let is_host_s = |path: &std::path::Path| !path.starts_with("core") && !path.starts_with("db");
     let after = world.host.picture();
     let mut differs: Vec<String> = Vec::new();
@@ -62,4 +68,39 @@ pub fn rest(world: &World, before: std::collections::BTreeMap<std::path::PathBuf
         }
     }
     differs
+}
+
+/// A run whose download is held half way; sent `signal` then. Its status, once its part as oac-node is gone too.
+fn stopped_by(world: &World, signal: Signal) -> std::process::Output {
+    let (begun, has_begun) = sync_channel(8);
+    let (gone, is_gone) = sync_channel(8);
+    world.core.set(|state| state.holds = Some((begun, gone)));
+    let run = world.host.start(&world.command(), TOKEN);
+    has_begun.recv().unwrap();
+    kill_process(Pid::from_child(&run), signal).unwrap();
+    let output = run.wait_with_output().unwrap();
+    // The one that held the connection, which is the part as oac-node.
+    is_gone.recv().unwrap();
+    world.core.set(|state| state.holds = None);
+    output
+}
+
+// req: G-157
+#[test]
+fn docker_a_run_that_is_told_to_end_ends_with_its_part_as_oac_node_and_is_continued() {
+    for (signal, status) in [(Signal::HUP, 129), (Signal::INT, 130), (Signal::TERM, 143)] {
+        let world = World::new();
+        let output = stopped_by(&world, signal);
+        assert_eq!(output.status.code(), Some(status));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, "Stopped: run the command again to continue.\n");
+        world.install().ready();
+    }
+}
+
+#[test]
+fn docker_the_part_as_oac_node_ends_with_a_parent_that_is_killed() {
+    let world = World::new();
+    assert_eq!(stopped_by(&world, Signal::KILL).status.code(), None);
+    world.install().ready();
 }

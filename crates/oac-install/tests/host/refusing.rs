@@ -32,7 +32,7 @@ fn refuses_with(hint: &str, change: impl FnOnce(&mut World), run: impl FnOnce(&W
     let hint = hint
         .replace("PREFIX", &world.host.root().display().to_string())
         .replace("ORIGIN", &world.core.origin)
-        .replace("ID", &world.id.to_string());
+        .replace("<id>", &world.id.to_string());
     run(&world).stopped(&hint);
     assert_eq!(world.host.picture(), before, "{hint}");
 }
@@ -92,7 +92,7 @@ fn docker_a_host_that_cannot_be_a_node_is_told_so_before_anything_changes() {
             world.host.write("var/lib/oac-node/file", "");
         },
     );
-    refuses("PREFIX/etc/oac-node/ID.json is damaged: restore it.", |world| {
+    refuses("PREFIX/etc/oac-node/<id>.json is damaged: restore it.", |world| {
         world.host.write(&format!("etc/oac-node/{}.json", world.id), "{");
     });
     refuses(
@@ -234,14 +234,14 @@ fn docker_an_engine_that_cannot_carry_sandboxes_is_told_so_and_nothing_changes()
     let limits = "Docker cannot limit CPU and memory here: enable cgroup v2.";
     refuses(limits, with("MemoryLimit", json!(false)));
     refuses(limits, with("CpuCfsQuota", json!(false)));
-    let small = "This host is too small: one sandbox needs 1 CPUs and 64 MiB, it has 1 and 63.";
+    let small = "This host is too small: one sandbox needs 1 CPUs and 512 MiB, it has 1 and 511.";
     refuses(small, |world| {
         let mut info = info();
-        (info["NCPU"], info["MemTotal"]) = (json!(1), json!(66_060_288));
+        (info["NCPU"], info["MemTotal"]) = (json!(1), json!(535_822_336));
         scripted(world, "1.44", info);
     });
     refuses(
-        "Docker network oac-node-ID exists: sudo docker network rm oac-node-ID.",
+        "Docker network oac-node-<id> exists: sudo docker network rm oac-node-<id>.",
         |world| {
             docker(&["network", "create", &world.network()]);
         },

@@ -7,22 +7,22 @@ use std::{
     io::Write as _,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use crate::engine::real_socket;
 
-pub struct Scratch {
+pub(crate) struct Scratch {
     folder: tempfile::TempDir,
-    pub socket: PathBuf,
-    pub commit: String,
+    pub(crate) socket: PathBuf,
+    pub(crate) commit: String,
 }
 
 /// What one run did.
-pub struct Ran {
-    pub status: Option<i32>,
-    pub out: String,
-    pub error: String,
+pub(crate) struct Ran {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) error: String,
 }
 
 fn script(path: &Path, text: &str) {
@@ -31,7 +31,7 @@ fn script(path: &Path, text: &str) {
 }
 
 impl Scratch {
-    pub fn new(commit: &str) -> Self {
+    pub(crate) fn new(commit: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
@@ -122,26 +122,26 @@ esac"#
         }
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn path(&self, inner: &str) -> PathBuf {
+    pub(crate) fn path(&self, inner: &str) -> PathBuf {
         self.root().join(inner)
     }
 
-    pub fn write(&self, inner: &str, text: &str) {
+    pub(crate) fn write(&self, inner: &str, text: &str) {
         let path = self.path(inner);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    pub fn read(&self, inner: &str) -> String {
+    pub(crate) fn read(&self, inner: &str) -> String {
         fs::read_to_string(self.path(inner)).unwrap_or_default()
     }
 
     /// Adds lines to the account data base.
-    pub fn has(&self, base: &str, line: &str) {
+    pub(crate) fn has(&self, base: &str, line: &str) {
         let text = self.read(&format!("db/{base}"));
         self.write(&format!("db/{base}"), &format!("{text}{line}\n"));
     }
@@ -159,12 +159,12 @@ esac"#
         command
     }
 
-    pub fn run(&self, arguments: &[String], input: &str) -> Ran {
+    pub(crate) fn run(&self, arguments: &[String], input: &str) -> Ran {
         self.run_with(arguments, input, "", &[])
     }
 
     /// One run with more in the environment, ended at a point if one is named.
-    pub fn run_with(
+    pub(crate) fn run_with(
         &self,
         arguments: &[String],
         input: &str,
@@ -176,8 +176,20 @@ esac"#
         finish(command, input)
     }
 
+    /// Starts one, its input given.
+    pub(crate) fn start(&self, arguments: &[String], input: &str) -> Child {
+        let mut command = self.command("", arguments);
+        let pipes = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child
+    }
+
     /// As an ordinary user.
-    pub fn run_as_user(&self, arguments: &[String], input: Stdio) -> Output {
+    pub(crate) fn run_as_user(&self, arguments: &[String], input: Stdio) -> Output {
         let own = self.command("", arguments);
         let mut command = Command::new("setpriv");
         command
@@ -188,7 +200,7 @@ esac"#
     }
 
     /// Every file with its mode, owner, time and content, but the lock and what stands in for the host's own parts.
-    pub fn picture(&self) -> BTreeMap<PathBuf, String> {
+    pub(crate) fn picture(&self) -> BTreeMap<PathBuf, String> {
         let mut picture = BTreeMap::new();
         self.draw(self.root(), &mut picture);
         picture
@@ -228,7 +240,7 @@ esac"#
     }
 
     /// A file that only names something else.
-    pub fn link(&self, inner: &str, target: &Path) {
+    pub(crate) fn link(&self, inner: &str, target: &Path) {
         symlink(target, self.path(inner)).unwrap();
     }
 }
@@ -252,17 +264,17 @@ fn finish(mut command: Command, input: &str) -> Ran {
 
 impl Ran {
     /// The hint that it ended with.
-    pub fn hint(&self) -> &str {
+    pub(crate) fn hint(&self) -> &str {
         self.error.trim_end()
     }
 
     #[track_caller]
-    pub fn ready(&self) {
+    pub(crate) fn ready(&self) {
         assert_eq!(self.status, Some(0), "out:\n{}\nerror:\n{}", self.out, self.error);
     }
 
     #[track_caller]
-    pub fn stopped(&self, hint: &str) {
+    pub(crate) fn stopped(&self, hint: &str) {
         assert_eq!((self.status, self.hint()), (Some(1), hint), "out:\n{}", self.out);
     }
 }

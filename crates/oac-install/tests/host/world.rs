@@ -21,21 +21,21 @@ use crate::{
     scratch::{Ran, Scratch},
 };
 
-pub const TOKEN: &str = "oac_enroll_0123456789abcdef0123456789abcdef";
+pub(crate) const TOKEN: &str = "oac_enroll_0123456789abcdef0123456789abcdef";
 
-pub struct World {
-    pub host: Scratch,
-    pub core: Core,
-    pub id: InstallationId,
-    pub node: NodeId,
-    pub image: ImageDigest,
-    pub archive: Vec<u8>,
-    pub commit: SourceCommit,
+pub(crate) struct World {
+    pub(crate) host: Scratch,
+    pub(crate) core: Core,
+    pub(crate) id: InstallationId,
+    pub(crate) node: NodeId,
+    pub(crate) image: ImageDigest,
+    pub(crate) archive: Vec<u8>,
+    pub(crate) commit: SourceCommit,
     _left: Leftovers,
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (id, node) = (InstallationId::random(), NodeId::random());
         let commit = commit('a');
         let host = Scratch::new(&commit.to_string());
@@ -60,9 +60,9 @@ impl World {
     }
 
     /// The selection of a generation with the Runtime of a commit, which is also released.
-    pub fn select(&self, generation: u64, runtime: SourceCommit) {
+    pub(crate) fn select(&self, generation: u64, runtime: SourceCommit) {
         self.release(runtime, "{}");
-        let specification = self.specification(runtime, 1, 64);
+        let specification = self.specification(runtime, 1, 512);
         let digest = parsed(&specification).digest();
         let common = json!({
             "installation_id": self.id, "provider": "docker", "specification_digest": digest,
@@ -87,7 +87,7 @@ impl World {
         });
     }
 
-    pub fn specification(&self, runtime: SourceCommit, cpus: u32, memory_mib: u64) -> Value {
+    pub(crate) fn specification(&self, runtime: SourceCommit, cpus: u32, memory_mib: u64) -> Value {
         json!({
             "provider": "docker",
             "resources": { "cpus": cpus, "memory_mib": memory_mib },
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Publishes a release of the commit, with this seccomp profile.
-    pub fn release(&self, commit: SourceCommit, seccomp: &str) {
+    pub(crate) fn release(&self, commit: SourceCommit, seccomp: &str) {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&self.archive).unwrap();
         let archive = gz.finish().unwrap();
@@ -145,14 +145,16 @@ impl World {
         .replace('"', "\\\"");
         let enrolled = self.host.path("core/enrolled");
         let enrolled = enrolled.display();
+        let digest = oac_model::Digest::of(TOKEN);
         format!(
             r#"#!/bin/sh
 umask 077
 [ "$1" = register ] || exit 1
+arguments="$*"
 while [ $# -gt 0 ]; do case $1 in --state-dir) state=$2;; --config) config=$2;; esac; shift; done
 read -r token
-env > {enrolled}.environment; id -G > {enrolled}.groups; cat /proc/$$/status > {enrolled}.status
-[ "$token" = {TOKEN} ] || {{ echo "the enrollment token is unknown" >&2; exit 78; }}
+echo "$arguments" > {enrolled}.arguments; env > {enrolled}.environment; id -G > {enrolled}.groups; cat /proc/$$/status > {enrolled}.status
+[ "$(printf %s "$token" | sha256sum)" = "{digest}  -" ] || {{ echo "the enrollment token is unknown" >&2; exit 78; }}
 record=$(dirname "$config")/installation.json
 generation=$(sed 's/.*"generation":\([0-9]*\).*/\1/' "$record")
 digest=$(sed 's/.*"specification_digest":"\([0-9a-f]*\)".*/\1/' "$record")
@@ -163,11 +165,11 @@ touch {enrolled}
         )
     }
 
-    pub fn command(&self) -> Vec<String> {
+    pub(crate) fn command(&self) -> Vec<String> {
         self.command_for(&self.core.origin)
     }
 
-    pub fn command_for(&self, origin: &str) -> Vec<String> {
+    pub(crate) fn command_for(&self, origin: &str) -> Vec<String> {
         let id = self.id.to_string();
         let words = [
             "--core-url",
@@ -181,30 +183,30 @@ touch {enrolled}
         words.map(str::to_owned).to_vec()
     }
 
-    pub fn uninstall_command(&self, more: &[&str]) -> Vec<String> {
+    pub(crate) fn uninstall_command(&self, more: &[&str]) -> Vec<String> {
         let id = self.id.to_string();
         let words = ["--uninstall", "--installation-id", &id];
         words.iter().chain(more).map(|word| (*word).to_owned()).collect()
     }
 
-    pub fn install(&self) -> Ran {
+    pub(crate) fn install(&self) -> Ran {
         self.host.run(&self.command(), &format!("{TOKEN}\n"))
     }
 
-    pub fn uninstall(&self, more: &[&str]) -> Ran {
+    pub(crate) fn uninstall(&self, more: &[&str]) -> Ran {
         self.host.run(&self.uninstall_command(more), "")
     }
 
     /// A path below the node root.
-    pub fn inner(&self, path: &str) -> String {
+    pub(crate) fn inner(&self, path: &str) -> String {
         format!("var/lib/oac-node/.oac/nodes/{}/{path}", self.id)
     }
 
-    pub fn network(&self) -> String {
+    pub(crate) fn network(&self) -> String {
         format!("oac-node-{}", self.id)
     }
 }
 
-pub fn parsed(specification: &Value) -> Specification {
+pub(crate) fn parsed(specification: &Value) -> Specification {
     oac_wire::strict::from_str(&specification.to_string()).unwrap()
 }
