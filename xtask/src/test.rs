@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
-use crate::host::{docker, lock, packages, postgres, runtime_image, tools};
+use crate::host::{docker, lock, packages, postgres, runtime_image, test_hosts, tools};
 use crate::ledger::junit::{Outcome, Report};
 use crate::steps::Steps;
 use crate::workspace::{self, Metadata};
@@ -174,6 +174,7 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
             packages::OWN_ENGINE,
             packages::POSTGRES,
             packages::IMAGE,
+            packages::HOSTS,
             packages::BROWSER,
         ])
     });
@@ -182,8 +183,12 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         postgres: steps.run("PostgreSQL", postgres::ensure_postgres),
         image: None,
         full_image: None,
+        host_root: None,
         programs,
     };
+    if let Some(programs) = &services.programs {
+        services.host_root = steps.run("test hosts", || test_hosts::ensure_root(programs));
+    }
     if let (Some(engine), Some(programs)) = (&services.engine, &services.programs) {
         let image = steps.run("Runtime image", || {
             runtime_image::ensure_runtime_image(metadata, programs, engine, Variant::Minimal)

@@ -370,6 +370,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/core/v1/sandbox/cleanup-commands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The commands that give a host back. They are the same for every host of the installation. */
+        get: operations["cleanup_commands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/core/v1/sandbox/deployment": {
         parameters: {
             query?: never;
@@ -975,6 +992,13 @@ export interface components {
             /** Format: int32 */
             max_retained: number;
         };
+        /** @description What gives a host back, pasted there. */
+        CleanupCommands: {
+            /** @description For a host whose node was removed, or that never became one: one line. */
+            command: string;
+            /** @description The same without asking Core, for a host whose node enrolled with an address that is gone. */
+            forced_command: string;
+        };
         /** @description A new key, the only time its text is shown. */
         CreatedProjectKey: {
             /** Format: date-time */
@@ -989,6 +1013,11 @@ export interface components {
         };
         /** @description A new token, the only time its text is shown. */
         CreatedToken: {
+            /**
+             * @description What makes a host a node when it is pasted there: one line, the token in it. Null while this Core lacks a file
+             *     that the host would need; `index.json` tells which.
+             */
+            command: string | null;
             /** Format: uuid */
             enrollment_id: string;
             /** Format: date-time */
@@ -2597,6 +2626,30 @@ export interface operations {
             409: components["responses"]["Refusal"];
             413: components["responses"]["Refusal"];
             415: components["responses"]["Refusal"];
+            503: components["responses"]["Refusal"];
+        };
+    };
+    cleanup_commands: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CleanupCommands"];
+                };
+            };
+            400: components["responses"]["Refusal"];
+            401: components["responses"]["Refusal"];
+            409: components["responses"]["Refusal"];
+            413: components["responses"]["Refusal"];
             503: components["responses"]["Refusal"];
         };
     };

@@ -26,6 +26,7 @@ pub mod resets;
 pub mod routes;
 pub mod run;
 pub mod sessions;
+pub mod setup;
 pub mod state;
 pub mod task;
 pub mod turns;

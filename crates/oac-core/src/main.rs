@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use oac_core::{config, http::error::Chain, run};
+use oac_core::{config, http::error::Chain, run, setup};
 use oac_model::{CoreKeyId, SourceCommit};
 
 /// The control plane of oac.
@@ -23,8 +23,8 @@ enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Prepare this host for Core.
-    Setup,
+    /// Prepare this host for Core: account, directories, configuration, a first Core key and the service.
+    Setup(setup::First),
     /// Manage the releases that nodes are made from.
     Release {
         #[command(subcommand)]
@@ -96,7 +96,7 @@ async fn main() -> ExitCode {
         Command::CoreKey {
             command: KeyCommand::Revoke { at, id },
         } => run::revoke_core_key(&at.config, id).await,
-        Command::Setup => Err(run::ProgramError::NotBuilt("setup")),
+        Command::Setup(first) => setup::run(&first).map_err(run::ProgramError::Setup),
         Command::Release { command } => match command {
             ReleaseCommand::Publish {
                 at,

@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod audit;
+mod commands;
 mod console;
 pub mod deployment;
 pub mod health;
@@ -20,6 +21,7 @@ pub(crate) fn table() -> Vec<Route> {
     let mut table = health::routes();
     table.extend(deployment::routes());
     table.extend(tokens::routes());
+    table.extend(commands::routes());
     table.extend(nodes::routes());
     table.extend(allocations::routes());
     table.extend(observations::routes());

@@ -36,8 +36,8 @@ pub use releases::{list_releases, publish_release, remove_release};
 /// Why a command of the program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    #[error("`{0}` is not built yet: nothing was changed")]
-    NotBuilt(&'static str),
+    #[error(transparent)]
+    Setup(#[from] crate::setup::SetupError),
     #[error("the configuration is not usable")]
     Config(#[from] ConfigError),
     #[error("Core cannot start")]

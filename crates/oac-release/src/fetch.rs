@@ -22,6 +22,7 @@ use rustls::ClientConfig;
 use url::Url;
 
 use crate::{
+    layout::RELEASES,
     limits,
     manifest::Artifact,
     metadata::{ARTIFACTS, MANIFEST, SUMS},
@@ -30,8 +31,6 @@ use crate::{
 };
 use answer::Verdict;
 
-/// Below an origin; a commit and a name follow.
-const RELEASES: &str = "/api/v1/sandbox-node/install/releases";
 /// How often a wait looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -1,6 +1,6 @@
 //! `index.json`: what a console offers (releases.md section 6). Pure.
 
-use oac_model::{Digest, SourceCommit};
+use oac_model::{Digest, ProviderKind, SourceCommit};
 use oac_wire::{
     Nullable,
     strict::{self, StrictError},
@@ -36,6 +36,17 @@ pub struct InstallerFile {
 pub struct Providers {
     pub docker: bool,
     pub microsandbox: bool,
+}
+
+impl Providers {
+    /// Whether every file that nodes of `provider` need can be fetched.
+    pub fn serve(self, provider: ProviderKind) -> bool {
+        match provider {
+            ProviderKind::Docker => self.docker,
+            ProviderKind::Microsandbox => self.microsandbox,
+            ProviderKind::E2b => false,
+        }
+    }
 }
 
 impl Index {

@@ -4,6 +4,9 @@ use oac_model::{ProviderKind, SourceCommit};
 use oac_records::FileMode;
 use serde::{Deserialize, Serialize};
 
+/// Where a Core serves what hosts become nodes with, one folder for each commit (releases.md section 6).
+pub const RELEASES: &str = "/api/v1/sandbox-node/install/releases";
+
 /// What a file of a release is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,6 +4,7 @@
 //! | module | in | out |
 //! | --- | --- | --- |
 //! | [`manifest`], [`metadata`], [`index`], [`layout`] | bytes | a release that can no longer be wrong, or why it is none; pure |
+//! | [`command`] | a Core, its index, a token | what an operator pastes on a host; pure |
 //! | [`source`], [`bundle`], [`fetch`] with the feature `fetch` | a commit, a server or a folder | verified metadata, bytes that are not trusted yet |
 //! | [`payload`], [`progress`] | artifacts and a source | files on a node, each complete and true |
 //! | [`store`] | a release directory, what is kept already | a release published whole or not at all; what Core may serve |
@@ -16,6 +17,7 @@
 #[cfg(feature = "image")]
 pub mod assemble;
 pub mod bundle;
+pub mod command;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 mod folder;

@@ -16,6 +16,9 @@ pub const INSTALLER_BYTES: u64 = 64 * 1024 * 1024;
 /// What a release build takes of one, so that a slow link fetches it within the token's hour.
 pub const BUILT_INSTALLER_BYTES: u64 = 24 * 1024 * 1024;
 
+/// What an operator pastes, below the limit of a terminal's line (installer.md section 1).
+pub const COMMAND_BYTES: usize = 4_000;
+
 /// One try for a metadata file.
 pub const METADATA_CALL: Duration = Duration::from_secs(15);
 /// Before the second and the third try for metadata; before each of two resumptions of a transfer.

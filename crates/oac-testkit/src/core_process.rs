@@ -29,6 +29,8 @@ impl CoreSettings<'_> {
     /// Writes `{name}.toml` to `folder`, and the password beside it.
     pub fn write(&self, folder: &Path, name: &str) -> std::io::Result<PathBuf> {
         let mut text = format!("listen = [\"{}\"]\nmetrics_listen = \"\"\n", self.listen);
+        // Not this machine's.
+        text += &format!("release_dir = \"{}\"\n", release_dir(folder).display());
         if let Some(public_url) = self.public_url {
             text += &format!("public_url = \"{public_url}\"\n");
         }
@@ -42,6 +44,11 @@ impl CoreSettings<'_> {
         write_private(&config, &text)?;
         Ok(config)
     }
+}
+
+/// Where a Core whose files are in `folder` looks for releases; nothing is there at first.
+pub(crate) fn release_dir(folder: &Path) -> PathBuf {
+    folder.join("releases")
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {

@@ -40,6 +40,8 @@ pub enum InstallationError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("the release was not published")]
+    Release(#[from] oac_release::store::StoreError),
     #[error("the node's records of generations cannot be made: {0}")]
     Generations(String),
     #[error(transparent)]
@@ -173,6 +175,25 @@ impl Installation {
         Ok(())
     }
 
+    /// Publishes the release in `offer`, and waits until Core serves its files.
+    pub async fn publish(&self, offer: &Path) -> Result<()> {
+        let releases = self.release_dir();
+        make_folder(&releases, 0o755)?;
+        oac_release::store::publish(&releases, offer, false)?;
+        let path = "/api/v1/sandbox-node/install/index.json";
+        let offered = std::fs::read(offer.join("manifest.json")).map_err(io(offer))?;
+        let digest = oac_model::Digest::of(&offered).to_string();
+        crate::wait::until("the release is served", START, async || {
+            let index = self.call("GET", path, &self.core_key, None).await.ok()?;
+            let served = index["manifest_sha256"] == digest.as_str()
+                && index["installer"].is_object()
+                && index["providers"]["docker"] == true;
+            served.then_some(())
+        })
+        .await?;
+        Ok(())
+    }
+
     /// Leaves Core's process to the caller, who also starts it again: for an installation of several Cores behind one
     /// address, which is then set as [`Self::url`].
     pub fn take_core(&mut self) -> Option<Program> {
@@ -279,6 +300,11 @@ impl Installation {
         });
         let method = if now["provider"].is_null() { "POST" } else { "PUT" };
         self.call(method, path, &self.core_key, Some(&body)).await
+    }
+
+    /// Where Core looks for releases; nothing is there at first.
+    pub fn release_dir(&self) -> PathBuf {
+        core_process::release_dir(&self.folder)
     }
 
     pub async fn installation_id(&self) -> Result<InstallationId> {

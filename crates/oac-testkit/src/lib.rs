@@ -1,5 +1,5 @@
 //! What tests, the demo and the benchmarks need around the product: a private PostgreSQL server, an installation of
-//! real programs, in-process Core, a Docker Engine as the installer would leave it, and waiting on conditions.
+//! real programs, hosts with systemd, in-process Core, a Docker Engine as the installer would leave it, and waiting on conditions.
 //!
 //! In go small options, out come running things that stop when dropped. Nothing here is part of a shipped program, and
 //! nothing here replaces a real part that runs on a test machine, but one: until the installer exists,
@@ -17,6 +17,8 @@ pub mod core_program;
 pub mod engine;
 #[cfg(feature = "product")]
 mod generations;
+#[cfg(feature = "product")]
+pub mod host;
 #[cfg(feature = "product")]
 pub mod installation;
 #[cfg(feature = "core")]

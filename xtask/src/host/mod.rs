@@ -7,6 +7,7 @@ pub(crate) mod packages;
 pub(crate) mod postgres;
 pub(crate) mod runtime_image;
 pub(crate) mod services;
+pub(crate) mod test_hosts;
 pub(crate) mod tools;
 
 use std::path::PathBuf;

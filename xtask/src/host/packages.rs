@@ -72,6 +72,21 @@ pub(crate) const IMAGE: &[Need] = &[
     },
 ];
 
+pub(crate) const HOSTS: &[Need] = &[
+    Need {
+        package: "systemd-container",
+        why: "hosts with a service manager of their own are booted by systemd-nspawn",
+        present: || found("systemd-nspawn"),
+        afterwards: false,
+    },
+    Need {
+        package: "shellcheck",
+        why: "the script of the commands that operators paste is checked with it",
+        present: || found("shellcheck"),
+        afterwards: false,
+    },
+];
+
 pub(crate) const BROWSER: &[Need] = &[Need {
     package: "chromium",
     why: "the console is tested in a browser",

@@ -13,6 +13,8 @@ pub(crate) struct Services {
     /// Before the engine: they are removed from it first.
     pub(crate) image: Option<RuntimeImage>,
     pub(crate) full_image: Option<RuntimeImage>,
+    /// The root file system of test hosts.
+    pub(crate) host_root: Option<PathBuf>,
     pub(crate) engine: Option<Engine>,
     pub(crate) postgres: Option<Server>,
     pub(crate) programs: Option<PathBuf>,
@@ -20,7 +22,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases),
-    /// `OAC_TEST_RUNTIME_IMAGE` and `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities) and
+    /// `OAC_TEST_HOST_ROOT` (the root file system of test hosts), `OAC_TEST_RUNTIME_IMAGE` and `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities) and
     /// `OAC_TEST_PROGRAMS` (the folder of the built programs), each where it is there.
     pub(crate) fn tell(&self, command: &mut Command) {
         if let Some(engine) = &self.engine {
@@ -34,6 +36,9 @@ impl Services {
         }
         if let Some(image) = &self.full_image {
             command.env("OAC_TEST_FULL_RUNTIME_IMAGE", image.record());
+        }
+        if let Some(root) = &self.host_root {
+            command.env("OAC_TEST_HOST_ROOT", root);
         }
         if let Some(programs) = &self.programs {
             command.env("OAC_TEST_PROGRAMS", programs);

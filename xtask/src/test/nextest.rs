@@ -12,7 +12,7 @@ use crate::workspace::Metadata;
 use crate::{marks, process};
 
 /// Tests that need a service are named for it: the function or a module around it begins so.
-const NEEDS_SERVICE: &str = "test(/(^|::)(docker_|pg_|e2e)/)";
+const NEEDS_SERVICE: &str = "test(/(^|::)(docker_|pg_|host_|e2e)/)";
 
 pub(super) struct Runner<'a> {
     pub(super) program: &'a Path,

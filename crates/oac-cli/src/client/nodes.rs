@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use oac_model::NodeId;
+use oac_model::{EnrollmentId, NodeId, Secret, Time};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Client, Document, Key};
 use crate::Failure;
 
 const PATH: &str = "/core/v1/sandbox/nodes";
+const TOKENS: &str = "/core/v1/sandbox/enrollment-tokens";
+const INDEX: &str = "/api/v1/sandbox-node/install/index.json";
 
 #[derive(Debug, Deserialize)]
 pub struct Nodes {
@@ -26,6 +28,7 @@ pub struct Node {
     pub online: bool,
     pub provider_ready: bool,
     pub diagnostic: Option<String>,
+    pub rollout: Rollout,
     pub active: u64,
     pub retained: u64,
     pub max_active: u64,
@@ -35,6 +38,26 @@ pub struct Node {
     pub cordoned: bool,
     pub drain: Option<Drain>,
     pub last_seen_at: Option<String>,
+}
+
+/// How far a node has followed the deployment.
+#[derive(Debug, Deserialize)]
+pub struct Rollout {
+    pub diagnostic: Option<String>,
+}
+
+/// An enrollment token with the command that carries it.
+#[derive(Debug, Deserialize)]
+pub struct Enrollment {
+    pub enrollment_id: EnrollmentId,
+    pub expires_at: Time,
+    pub command: Option<Secret>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct CleanupCommands {
+    pub command: String,
+    pub forced_command: String,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -88,6 +111,49 @@ pub struct NodeDrain {
 }
 
 impl Client {
+    /// A token for one node, with the limits it starts with; without any, those that Core recommends.
+    pub async fn enrollment_token(&self, limits: Option<Capacity>) -> Result<Document<Enrollment>, Failure> {
+        let body = match limits {
+            None => json!({ "recommended": true }),
+            Some(limits) => {
+                json!({ "max_active": limits.max_active, "max_retained": limits.max_retained })
+            }
+        };
+        self.post(Key::Core, TOKENS, &body).await
+    }
+
+    /// Revokes a token that was not used.
+    pub async fn revoke_enrollment_token(&self, id: EnrollmentId) -> Result<(), Failure> {
+        self.remove(Key::Core, &format!("{TOKENS}/{id}")).await
+    }
+
+    /// The node that an enrollment made, once it did.
+    pub async fn enrolled_node(&self, id: EnrollmentId) -> Result<Option<Document<Node>>, Failure> {
+        let list: Document<Nodes> = self.get(Key::Core, &format!("{PATH}?enrollment_id={id}")).await?;
+        let json = list.json["data"][0].clone();
+        Ok(list
+            .value
+            .data
+            .into_iter()
+            .next()
+            .map(|value| Document { json, value }))
+    }
+
+    pub async fn cleanup_commands(&self) -> Result<Document<CleanupCommands>, Failure> {
+        self.get(Key::Core, "/core/v1/sandbox/cleanup-commands").await
+    }
+
+    /// Whether this Core serves a node installer at all.
+    pub async fn serves_installer(&self) -> Result<bool, Failure> {
+        let index: Result<Document<Value>, Failure> = self.get(Key::Core, INDEX).await;
+        match index {
+            Ok(index) => Ok(!index.json["installer"].is_null()),
+            // Without a current release.
+            Err(Failure::Refused { status: 404, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     pub async fn nodes(&self) -> Result<Document<Nodes>, Failure> {
         self.get(Key::Core, PATH).await
     }

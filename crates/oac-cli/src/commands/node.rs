@@ -1,4 +1,6 @@
-//! `oac node list|show|edit|label|cordon|uncordon|drain|rm`.
+//! `oac node add|list|show|history|edit|label|cordon|uncordon|drain|rm|cleanup-command`.
+
+mod add;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,8 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Node {
+    /// Print the command that makes a host a node, and follow the node until it is ready
+    Add(add::Add),
     /// List nodes
     #[command(visible_alias = "ls")]
     List,
@@ -36,6 +40,17 @@ pub(super) enum Node {
     Drain(Drain),
     /// Remove a node that holds nothing, for good
     Rm(NodeArgument),
+    /// Print the command that gives a host back
+    CleanupCommand(CleanupCommand),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Paste it on a host whose node was removed, or that never became one. It removes the node's service, files and records.")]
+pub(super) struct CleanupCommand {
+    /// For a host whose node enrolled with an address that is gone: it does not ask Core whether the node was removed
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -161,7 +176,9 @@ impl Node {
     pub(super) async fn run(self, run: &Run) -> Result<(), Failure> {
         let client = &run.client;
         let changed = match self {
+            Self::Add(add) => return add.run(run).await,
             Self::List => return list(run).await,
+            Self::CleanupCommand(cleanup) => return cleanup.run(run).await,
             Self::Show(NodeArgument { node }) => client.node(node).await?,
             Self::History(history) => return history.run(run).await,
             Self::Edit(edit) => edit.run(run).await?,
@@ -169,7 +186,13 @@ impl Node {
             Self::Cordon(NodeArgument { node }) => client.cordon_node(node, true).await?,
             Self::Uncordon(NodeArgument { node }) => client.cordon_node(node, false).await?,
             Self::Drain(drain) => drain.run(run).await?,
-            Self::Rm(NodeArgument { node }) => return client.remove_node(node).await,
+            Self::Rm(NodeArgument { node }) => {
+                client.remove_node(node).await?;
+                if run.form == Form::Text {
+                    output::note("The host is given back with the command of `oac node cleanup-command`.");
+                }
+                return Ok(());
+            }
         };
         match run.form {
             Form::Json => output::json(&changed.json),
@@ -220,6 +243,21 @@ impl Edit {
             max_retained: limits.max_retained,
         };
         run.client.edit_node(node, &edit).await
+    }
+}
+
+impl CleanupCommand {
+    async fn run(self, run: &Run) -> Result<(), Failure> {
+        let commands = run.client.cleanup_commands().await?;
+        match run.form {
+            Form::Json => output::json(&commands.json),
+            Form::Text => output::line(if self.force {
+                &commands.value.forced_command
+            } else {
+                &commands.value.command
+            }),
+        }
+        Ok(())
     }
 }
 

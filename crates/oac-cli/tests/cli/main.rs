@@ -10,6 +10,7 @@ mod follow;
 mod forward;
 mod login;
 mod manual;
+mod node_add;
 mod operate;
 mod program;
 mod proxies;

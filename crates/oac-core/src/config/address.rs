@@ -4,6 +4,9 @@ use std::{fmt, str::FromStr};
 
 use url::{Host, Url};
 
+/// The longest name that the domain name system knows.
+const HOST_BYTES: usize = 253;
+
 /// An http or https origin and nothing else. Its text has no trailing slash and no default port.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublicUrl {
@@ -33,7 +36,11 @@ impl FromStr for PublicUrl {
             && url.password().is_none()
             && !text.contains(['@', '?', '#', '\\'])
             && !text.chars().any(|c| c.is_whitespace() || c.is_control());
-        if !bare {
+        // Other characters are in no name of a host, and would mean something to the shell that a command with this
+        // address is pasted into.
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:[]".contains(&b);
+        let host = url.host_str().unwrap_or_default();
+        if !bare || host.len() > HOST_BYTES || !host.bytes().all(plain) {
             return Err(AddressError);
         }
         let usable = match url.host() {
@@ -120,6 +127,11 @@ mod tests {
             "https://",
             " https://core.example.com",
             "wss://core.example.com",
+            "https://core'.example.com",
+            "https://$(core).example.com",
+            "https://core;.example.com",
+            "https://core!.example.com",
+            &format!("https://{}", "a".repeat(254)),
         ] {
             assert!(text.parse::<PublicUrl>().is_err(), "{text}");
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa_axum::routes;
 
-use super::deployment::Mode;
+use super::{commands, deployment::Mode};
 use crate::{
     Core, entropy,
     http::{
@@ -60,6 +60,10 @@ struct CreatedToken {
     expires_at: Time,
     #[schema(value_type = String, format = Uuid)]
     enrollment_id: EnrollmentId,
+    /// What makes a host a node when it is pasted there: one line, the token in it. Null while this Core lacks a file
+    /// that the host would need; `index.json` tells which.
+    #[schema(required)]
+    command: Option<String>,
 }
 
 /// The limits a body asks for.
@@ -101,18 +105,14 @@ async fn create_enrollment_token(
         Some(target) => tx.generation(target).await?,
         None => None,
     };
-    let ready = stored
-        .is_some_and(|row| Mode::of(row.provider) == Mode::Nodes && row.specification.validate().is_ok());
-    if !ready {
+    let ready =
+        stored.filter(|row| Mode::of(row.provider) == Mode::Nodes && row.specification.validate().is_ok());
+    let Some(stored) = ready else {
         return Err(ApiError::deployment_conflict(
             "Nodes need a saved sandbox configuration of Docker or microsandbox: save one first.",
         ));
-    }
-    if !core.config.public_url.as_ref().is_some_and(|url| url.is_usable()) {
-        return Err(ApiError::configuration_error(
-            "Set a public address other machines can reach before adding nodes",
-        ));
-    }
+    };
+    let address = commands::usable_address(&core)?;
     let token = entropy::secret("").map_err(|e| ApiError::internal("create an enrollment token", &e))?;
     let new = NewEnrollmentToken {
         token_digest: token.digest(),
@@ -130,11 +130,19 @@ async fn create_enrollment_token(
         Audited::new("enrollment_token", row.enrollment_id, "create").details(details),
     )
     .await?;
+    let command = commands::install(
+        &core,
+        address,
+        deployment.installation_id,
+        stored.provider,
+        &token,
+    )?;
     tx.commit().await?;
     let created = CreatedToken {
         token: token.expose().to_owned(),
         expires_at: row.expires_at,
         enrollment_id: row.enrollment_id,
+        command: command.map(|command| command.expose().to_owned()),
     };
     Ok((StatusCode::CREATED, Json(created)))
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bodies;
+mod commands;
 mod console;
 mod credentials;
 mod deployment;

@@ -58,14 +58,6 @@ async fn until_serving(core: &mut Program, url: &str) -> reqwest::Client {
 #[tokio::test]
 async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["setup"] {
-        let (code, out, err) = run(&[command]).await;
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{command}");
-        assert_eq!(
-            err,
-            format!("oac-core: `{command}` is not built yet: nothing was changed\n")
-        );
-    }
     let (path, _) = configure(folder.path(), "colour = \"blue\"");
     let path = path.to_str().unwrap();
     let (code, _, err) = run(&["run", "--config", path]).await;

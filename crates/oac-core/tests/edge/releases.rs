@@ -24,7 +24,7 @@ use reqwest::{Client, Method, Response, header, redirect::Policy};
 const LONG: Duration = Duration::from_secs(60);
 const BASE: &str = "/api/v1/sandbox-node/install";
 
-fn publish(core: &TestCore, made: &Made, keep_current: bool) {
+pub(crate) fn publish(core: &TestCore, made: &Made, keep_current: bool) {
     std::fs::create_dir_all(core.release_dir()).unwrap();
     let offer = tempfile::tempdir().unwrap();
     made.write(offer.path());
@@ -52,7 +52,7 @@ async fn get(core: &TestCore, path: &str) -> Response {
 }
 
 /// Waits until the current release is `digit`'s and every file of all releases was hashed.
-async fn settled(core: &TestCore, digit: char) {
+pub(crate) async fn settled(core: &TestCore, digit: char) {
     wait::until("the release is current and hashed", LONG, async || {
         let answer = get(core, "/index.json").await;
         if !answer.status().is_success() {

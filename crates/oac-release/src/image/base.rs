@@ -1,7 +1,8 @@
 //! The base of a Runtime image: a root file system of Debian packages, built reproducibly by mmdebstrap.
 //!
 //! Suite, keyring and package list are fixed; the mirror is the host's own. A built base is kept in the cache under a
-//! name that changes with everything that shapes it, so a stale one is never taken.
+//! name that changes with everything that shapes it, so a stale one is never taken. The hosts of tests are built
+//! likewise.
 
 use std::{
     fs,
@@ -61,46 +62,62 @@ pub fn ensure_base(variant: Variant, cache: &Path) -> Result<PathBuf, BaseError>
     if finished.exists() {
         return Ok(finished);
     }
+    let partial = cache.join(format!("{name}.{}.partial.tar", std::process::id()));
+    if let Err(error) = debian(&packages, Form::Tar, CLEAN, &partial) {
+        let _ = fs::remove_file(&partial);
+        return Err(error);
+    }
+    fs::rename(&partial, &finished).map_err(folder)?;
+    Ok(finished)
+}
+
+/// What a root file system is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Tar,
+    /// A folder, by root alone.
+    Folder,
+}
+
+/// Builds a root file system of Debian's essential packages and `packages` (their names, separated by commas) into
+/// `target`. `hook` is a shell script that is run on the finished root, which is its `$1`.
+pub fn debian(packages: &str, form: Form, hook: &str, target: &Path) -> Result<(), BaseError> {
     if !Path::new(KEYRING).exists() {
         return Err(BaseError::NoKeyring);
     }
-    let partial = cache.join(format!("{name}.{}.partial.tar", std::process::id()));
     let mut command = Command::new("mmdebstrap");
     command
         .env("SOURCE_DATE_EPOCH", BASE_EPOCH)
-        .args([
-            "--mode=auto",
-            "--variant=essential",
-            "--format=tar",
-            "--architectures=amd64",
-        ])
+        .args(match form {
+            Form::Tar => ["--mode=auto", "--format=tar"],
+            Form::Folder => ["--mode=root", "--format=directory"],
+        })
+        .args(["--variant=essential", "--architectures=amd64"])
         .arg(format!("--include={packages}"))
         .args(
             EXCLUDED
                 .iter()
                 .map(|path| format!("--dpkgopt=path-exclude={path}")),
         )
-        // A base that was cut off is thrown away, so dpkg need not wait for the disk.
+        // A root that was cut off is thrown away, so dpkg need not wait for the disk.
         .arg("--dpkgopt=force-unsafe-io")
-        .arg(format!("--customize-hook={CLEAN}"))
+        .arg(format!("--customize-hook={hook}"))
         .arg(format!("--keyring={KEYRING}"))
         .arg(SUITE)
-        .arg(&partial);
+        .arg(target);
     // Without one, as on Ubuntu, mmdebstrap goes to Debian's own.
     if let Some(mirror) = mirror() {
         command.arg(format!("deb [signed-by={KEYRING}] {mirror} {SUITE} main"));
     }
     let output = command.output().map_err(BaseError::NoBuilder)?;
-    if !output.status.success() {
-        let _ = fs::remove_file(&partial);
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        return Err(BaseError::Failed(
-            lines[lines.len().saturating_sub(15)..].join("\n"),
-        ));
+    if output.status.success() {
+        return Ok(());
     }
-    fs::rename(&partial, &finished).map_err(folder)?;
-    Ok(finished)
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    Err(BaseError::Failed(
+        lines[lines.len().saturating_sub(15)..].join("\n"),
+    ))
 }
 
 /// The Debian mirror this host uses, if it uses one.
