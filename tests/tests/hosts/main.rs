@@ -5,4 +5,5 @@
 mod bootstrap;
 mod harness;
 mod pasted;
+mod setup;
 mod stand_in;
