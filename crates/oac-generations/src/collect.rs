@@ -28,6 +28,7 @@ use crate::{
     lease::{self, ExclusiveLease, LeaseError},
     limits,
     native::{MicrosandboxNative, Native},
+    numbered::numbered,
     outside::{Cause, Engine},
     payload::{self, Payload, PayloadError},
     records::{Collecting, Configuration, Identity, RuntimeArtifacts, StoreOwner},
@@ -170,6 +171,7 @@ impl<'a> Collection<'a> {
     /// Performs the next step, and says which.
     pub fn step(&mut self) -> Result<Step, CollectError> {
         let step = next(&self.known);
+        numbered(&step).map_err(|errno| CollectError::Engine(errno.into()))?;
         let outcome = match step {
             Step::Done => return Ok(step),
             Step::WriteJournal => self.journal(false)?,

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod lease;
 pub mod limits;
 pub mod native;
+mod numbered;
 pub mod outside;
 mod payload;
 mod planned;

@@ -36,6 +36,7 @@ use crate::{
     lease::{self, ExclusiveLease, LeaseError},
     limits,
     native::Native,
+    numbered::numbered,
     outside::{Artifact, Cause, Engine, Release, Selected, Supply, SupplyError},
     payload::{Payload, PayloadError},
     planned,
@@ -167,6 +168,7 @@ impl<'a> Preparation<'a> {
     /// Performs the next step, and says which.
     pub fn step(&mut self) -> Result<Step, PrepareError> {
         let step = next(&self.known);
+        numbered(&step).map_err(|errno| PrepareError::Engine(errno.into()))?;
         if let Some(outcome) = self.perform(step)? {
             self.known = learn(self.known, outcome).ok_or(PrepareError::OutOfPlace)?;
         }

@@ -1,4 +1,4 @@
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::{
     fs::{self, FlockOperation, Mode, OFlags, Stat},
@@ -96,9 +96,12 @@ impl Lock {
         Ok(lock)
     }
 
-    /// A descriptor that a parent handed over, with the lock it holds. Refused where it is not the file of `name`;
-    /// busy where the parent had no lock and somebody else has it.
+    /// A descriptor that a parent handed over, with the lock it holds. Refused where it is not the file of `name`, and
+    /// where no such lock came with it: one that is only taken here would prove nothing of the parent.
     pub fn inherited(dir: &Directory, name: &str, fd: OwnedFd, hold: Hold) -> Result<Self, LockError> {
+        if !holds(&fd, hold) {
+            return Err(dir.refused(name, "came without its lock").into());
+        }
         Self::hold(dir, name, fd, hold)
     }
 
@@ -143,6 +146,18 @@ impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Whether the open file behind `fd` holds an flock of at least this kind: what the kernel lists of exactly this
+/// descriptor, other holders of the file apart.
+fn holds(fd: &OwnedFd, hold: Hold) -> bool {
+    let listed = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
+    listed.unwrap_or_default().lines().any(|line| {
+        let mut words = line.split_whitespace();
+        let is_flock = words.next() == Some("lock:") && words.any(|word| word == "FLOCK");
+        let mut kinds = words.filter(|word| ["READ", "WRITE"].contains(word));
+        is_flock && kinds.any(|kind| kind == "WRITE" || hold == Hold::Shared)
+    })
 }
 
 fn opening(dir: &Directory, name: &str, errno: Errno) -> RecordError {
@@ -215,5 +230,25 @@ mod tests {
             Lock::inherited(&dir, "other.lock", other, Hold::Exclusive),
             Err(LockError::Record(RecordError::Refused { .. }))
         ));
+    }
+
+    #[test]
+    fn a_descriptor_without_its_lock_is_not_taken_for_one_that_has_it_and_takes_none() {
+        let (_temp, dir) = private();
+        drop(Lock::create_new(&dir, "install.lock").unwrap());
+        let open = || fs::openat(dir.fd(), "install.lock", OPEN, Mode::empty()).unwrap();
+        let inherited = |fd, hold| Lock::inherited(&dir, "install.lock", fd, hold);
+        for hold in [Hold::Exclusive, Hold::Shared] {
+            let refused = inherited(open(), hold);
+            assert!(
+                matches!(refused, Err(LockError::Record(RecordError::Refused { .. }))),
+                "{refused:?}"
+            );
+        }
+        let shared = Lock::existing(&dir, "install.lock", Hold::Shared).unwrap();
+        assert!(inherited(open(), Hold::Shared).is_err(), "another's");
+        let copy = || shared.as_fd().try_clone_to_owned().unwrap();
+        assert!(inherited(copy(), Hold::Exclusive).is_err(), "a lesser one");
+        drop(inherited(copy(), Hold::Shared).unwrap());
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! A test watches the steps of its own thread. It may kill the process at one, or let it and all later ones fail,
 //! which is what a killed process looks like from outside; and from a list of steps it can work out what a power loss
-//! leaves ([`crate`] makes nothing else durable than what it syncs).
+//! leaves ([`crate`] makes nothing else durable than what it syncs). A program that a test starts to kill it watches
+//! all of its threads.
 
 use std::{
     cell::RefCell,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::io::Errno;
@@ -76,6 +78,9 @@ pub enum Verdict {
 }
 
 type Watcher = Box<dyn FnMut(&Step) -> Verdict>;
+type Everywhere = Box<dyn Fn(&Step) + Send + Sync>;
+
+static EVERYWHERE: OnceLock<Everywhere> = OnceLock::new();
 
 thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
@@ -94,8 +99,17 @@ pub fn watched<T>(watcher: impl FnMut(&Step) -> Verdict + 'static, work: impl Fn
     work()
 }
 
-/// Passes `step` to the watcher of this thread.
+/// From now to the end of the process `watcher` sees each step of each thread before it is made, and may keep it from
+/// being made by not returning. The first one given stays.
+pub fn watch_everywhere(watcher: impl Fn(&Step) + Send + Sync + 'static) {
+    let _ = EVERYWHERE.set(Box::new(watcher));
+}
+
+/// Passes `step` to the watcher of this process, then to the one of this thread.
 pub fn announce(step: Step) -> Result<(), Errno> {
+    if let Some(watcher) = EVERYWHERE.get() {
+        watcher(&step);
+    }
     WATCHER.with_borrow_mut(|watcher| match watcher.as_mut().map(|watch| watch(&step)) {
         Some(Verdict::Fail) => Err(Errno::IO),
         Some(Verdict::Go) | None => Ok(()),

@@ -2,11 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use oac_generations::{LeaseError, lease};
+use oac_generations::{
+    LeaseError, lease,
+    records::{self, Record as _},
+};
+use oac_model::ProviderKind;
+use oac_records::steps::{Step, Verdict, watched};
 
-use crate::{base, records, scenario::Scenario, scene::Scene};
+use crate::{base, scenario::Scenario, scene::Scene};
 
-// req: P-107, P-110, P-111, P-113
+// req: P-100, P-107, P-110, P-111, P-113
 // inv: INV-N9, INV-N10
 #[test]
 fn a_lease_without_its_exact_record_is_refused_by_all_and_never_mended() {
@@ -54,7 +59,7 @@ fn a_lease_without_its_exact_record_is_refused_by_all_and_never_mended() {
         let base = base();
         let scene = Scenario::CollectMicrosandbox.arrange(base.path());
         break_it(&scene);
-        let before = records(&scene.root());
+        let before = crate::records(&scene.root());
         let store = scene.store();
         assert!(lease::share(&store, scene.identity(2)).is_err(), "{what}");
         assert!(lease::exclude(&store, scene.identity(2)).is_err(), "{what}");
@@ -68,7 +73,81 @@ fn a_lease_without_its_exact_record_is_refused_by_all_and_never_mended() {
         }
         assert!(scene.prepare(2).is_err(), "{what}");
         assert!(scene.collect(2).is_err(), "{what}");
-        assert_eq!(before, records(&scene.root()), "{what}");
+        assert_eq!(before, crate::records(&scene.root()), "{what}");
+    }
+}
+
+// req: P-101
+#[test]
+fn with_a_journal_of_any_kind_or_without_its_configuration_a_generation_lends_no_lease() {
+    let base = base();
+    let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+    let shared = || lease::share(&scene.store(), scene.identity(2)).map(drop);
+    shared().expect("published");
+    let identity = scene.identity(2);
+    let store = scene.store();
+    let configuration = store.load(identity.generation).unwrap().unwrap().configuration;
+    let journals: [(&str, Vec<u8>); 3] = [
+        (
+            "2.preparing",
+            records::Plan::of(configuration.expect("published")).encode(),
+        ),
+        (
+            "2.collecting",
+            records::Collecting {
+                identity,
+                native_complete: false,
+            }
+            .encode(),
+        ),
+        ("2.dropped", identity.encode()),
+    ];
+    for (name, bytes) in journals {
+        let path = scene.generations().join(name);
+        crate::scene::write(&path, &bytes, oac_records::FileMode::Data);
+        assert!(
+            matches!(shared(), Err(LeaseError::NotPublished(_))),
+            "beside {name}"
+        );
+        std::fs::remove_file(path).unwrap();
+        shared().expect("without it");
+    }
+    std::fs::rename(scene.generations().join("2.json"), scene.base.join("taken away")).unwrap();
+    assert!(matches!(shared(), Err(LeaseError::NotPublished(_))));
+}
+
+// req: P-099, P-108
+// inv: INV-N9
+#[test]
+fn a_lease_is_durable_before_its_record_is_begun_and_both_are_private_files_of_their_generation() {
+    let base = base();
+    let scene = Scene::create(base.path(), ProviderKind::Docker);
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let writer = seen.clone();
+    let watcher = move |step: &Step| {
+        writer.borrow_mut().push(step.clone());
+        Verdict::Go
+    };
+    drop(watched(watcher, || lease::create(&scene.store(), scene.identity(2))).expect("made"));
+    let steps = seen.take();
+    let folder = scene.root().join("state/node/generations");
+    assert_eq!(folder, scene.generations());
+    let (lease, record) = (folder.join("2.lease"), folder.join("2.lease-identity"));
+    let at = |is: &dyn Fn(&Step) -> bool| {
+        let found = steps.iter().position(is);
+        found.unwrap_or_else(|| panic!("{steps:#?}"))
+    };
+    let created = at(&|s| matches!(s, Step::Create { path, mode: 0o600 } if *path == lease));
+    let synced = at(&|s| matches!(s, Step::SyncFile { path } if *path == lease));
+    let named = at(&|s| matches!(s, Step::SyncDirectory { path } if *path == folder));
+    let begun =
+        at(&|s| matches!(s, Step::Create { path, .. } if *path == folder.join(".2.lease-identity.partial")));
+    let published = at(&|s| matches!(s, Step::Rename { to, replaces: false, .. } if *to == record));
+    assert!(created < synced && synced < named && named < begun && begun < published);
+    assert!(matches!(&steps[published + 1], Step::SyncDirectory { path } if *path == folder));
+    for path in [lease, record] {
+        let meta = std::fs::metadata(path).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o7777, 0o600);
     }
 }
 

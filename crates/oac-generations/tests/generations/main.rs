@@ -9,6 +9,7 @@ mod proof;
 mod refusals;
 mod scenario;
 mod scene;
+mod traces;
 mod walk;
 
 pub(crate) use disk::{base, records, snapshot};

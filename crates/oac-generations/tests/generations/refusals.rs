@@ -375,3 +375,102 @@ fn the_original_files_stay_until_the_last_generation_of_their_source_is_collecte
     assert!(!scene.root().join("native/microsandbox/msb").exists());
     assert!(!scene.outside().held().contains(&scene.image_name(5)));
 }
+
+// req: P-143
+#[test]
+fn a_missing_configuration_without_an_exact_plan_is_not_made_again() {
+    let base = base();
+    let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+    fs::remove_file(scene.root().join("provider.json")).unwrap();
+    let before = records(&scene.root());
+    // Nor is another prepared without it: its settings of the host would have to be guessed.
+    for n in [1, 4] {
+        let refused = scene.prepare(n).map_err(|error| error.exit_status());
+        assert_eq!(refused, Err(1), "generation {n}");
+    }
+    let after = records(&scene.root());
+    for (name, file) in &before {
+        assert_eq!(after.get(name), Some(file), "{name}");
+    }
+    let added: Vec<&String> = after.keys().filter(|name| !before.contains_key(*name)).collect();
+    assert!(
+        added.iter().all(|name| name.contains("4.lease")),
+        "a lease at most: {added:?}"
+    );
+}
+
+// req: P-154
+#[test]
+fn between_publication_and_the_removal_of_its_plan_any_drift_refuses_and_the_same_plan_completes() {
+    type Drift = fn(&Scene);
+    let drifts: [(&str, Drift); 4] = [
+        ("a path of the plan", |s| {
+            let path = s.generations().join("2.preparing");
+            let text = fs::read_to_string(&path).unwrap();
+            let moved = text.replace("native/bin/oac-microsandbox-helper", "native/bin/elsewhere");
+            assert_ne!(text, moved);
+            fs::write(path, moved).unwrap();
+        }),
+        ("a path of the configuration", |s| {
+            let path = s.generations().join("2.json");
+            let text = fs::read_to_string(&path).unwrap();
+            let moved = text.replace("native/microsandbox/msb", "native/microsandbox/other");
+            assert_ne!(text, moved);
+            fs::write(path, moved).unwrap();
+        }),
+        ("the plan's generation", |s| {
+            let path = s.generations().join("2.preparing");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(path, text.replace("\"generation\":2", "\"generation\":3")).unwrap();
+        }),
+        ("Core's specification", |s| s.outside().set_wrong("specification")),
+    ];
+    for (what, drift) in drifts {
+        let base = base();
+        let scene = Scene::create(base.path(), ProviderKind::Microsandbox);
+        let stops = |step: &Step| match step {
+            Step::Outside { what } if what == "RemoveJournal" => Verdict::Fail,
+            _ => Verdict::Go,
+        };
+        assert!(watched(stops, || scene.prepare(2)).is_err());
+        assert_eq!(scene.state(2), State::Publishing);
+        let published = fs::read(scene.generations().join("2.json")).unwrap();
+        if what == "Core's specification" {
+            // The control: without a drift it completes, and with the same bytes.
+            let base = crate::base();
+            let other = Scene::create(base.path(), ProviderKind::Microsandbox);
+            assert!(watched(stops, || other.prepare(2)).is_err());
+            let before = fs::read(other.generations().join("2.json")).unwrap();
+            other.prepare(2).expect("the same plan");
+            assert_eq!(other.state(2), State::Published);
+            assert_eq!(fs::read(other.generations().join("2.json")).unwrap(), before);
+        }
+        drift(&scene);
+        let before = records(&scene.root());
+        let refused = scene.prepare(2).map_err(|error| error.exit_status());
+        assert_eq!(refused, Err(1), "{what}");
+        assert_eq!(before, records(&scene.root()), "{what}");
+        if what != "a path of the configuration" {
+            assert_eq!(fs::read(scene.generations().join("2.json")).unwrap(), published);
+        }
+    }
+}
+
+// req: P-175
+#[test]
+fn an_inventory_that_is_empty_removes_no_receipt_and_no_store() {
+    let base = base();
+    let scene = Scenario::CollectMicrosandbox.arrange(base.path());
+    let receipts = scene.root().join("state/node/receipts");
+    crate::scene::make(&receipts);
+    let receipt = receipts.join("22222222-2222-4222-8222-222222222222.json");
+    crate::scene::write(&receipt, b"{}", oac_records::FileMode::Data);
+    scene.outside().set_inventory("");
+    scene.outside().set_sandboxes("[]");
+    let stores = snapshot(&scene.base.join("m"));
+    assert!(stores.len() > 2, "two stores with their owners: {stores:?}");
+    scene.collect(2).expect("an inventory that proves absence");
+    assert_eq!(scene.state(2), State::Dropped);
+    assert_eq!(stores, snapshot(&scene.base.join("m")));
+    assert!(receipt.exists());
+}

@@ -24,6 +24,7 @@ use oac_records::steps::{Verdict, watched};
 use crate::{
     base, proof,
     scene::{Scene, generation},
+    traces::Mistake,
 };
 
 const EVENTS: usize = 240;
@@ -71,16 +72,21 @@ struct World {
     node: Node,
     now: Duration,
     /// A helper with its lease, and the node's count of it while that node lives.
-    helpers: Vec<(i64, SharedLease, Option<Use>)>,
+    helpers: Vec<(i64, Option<SharedLease>, Option<Use>)>,
     /// Grants of connections that have ended.
     stale: Vec<Grant>,
     inodes: BTreeMap<i64, u64>,
     seen: BTreeSet<&'static str>,
+    /// What Core answered `keep: false` for on the present connection.
+    answered: BTreeSet<i64>,
+    mistake: Option<Mistake>,
 }
 
 impl World {
-    fn new(base: &std::path::Path) -> Self {
+    fn new(base: &std::path::Path, mistake: Option<Mistake>) -> Self {
         let mut world = Self {
+            answered: BTreeSet::new(),
+            mistake,
             scene: Scene::create(base, ProviderKind::Microsandbox),
             core: Core {
                 target: 1,
@@ -101,6 +107,7 @@ impl World {
     /// A node process starts on what is on the disk.
     fn start(&mut self) {
         self.node = Node::default();
+        self.answered.clear();
         for (_, _, counted) in &mut self.helpers {
             *counted = None;
         }
@@ -119,6 +126,11 @@ impl World {
     fn disconnect(&mut self) {
         self.node.connection = None;
         self.node.delivered = false;
+        self.answered.clear();
+    }
+
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
     }
 
     fn connect(&mut self) {
@@ -199,6 +211,12 @@ impl World {
         let store = self.scene.store();
         let lock = InstallLock::take(&store).expect("one thing at a time");
         let absent = lease::is_absent(&store, due).expect("readable");
+        if self.makes(Mistake::LeaseRecreated) && !absent {
+            for kind in ["lease", "lease-identity"] {
+                std::fs::remove_file(self.scene.generations().join(format!("{n}.{kind}"))).expect("removed");
+            }
+            drop(lease::create(&store, identity).expect("neither is there"));
+        }
         if absent {
             // The node itself makes them, before anything can be killed.
             drop(lease::create(&store, identity).expect("neither was there"));
@@ -289,6 +307,7 @@ impl World {
         if let Ok(counted) = self.node.table.acquire(generation(n))
             && let Ok(lease) = lease::share(&self.scene.store(), self.scene.identity(n))
         {
+            let lease = (!self.makes(Mistake::HelperIgnored)).then_some(lease);
             self.helpers.push((n, lease, Some(counted)));
             self.seen.insert("a helper started");
         }
@@ -305,8 +324,22 @@ impl World {
         }
         let identity = references[pick % references.len()];
         let n = identity.generation.get();
-        if self.core.keeps(n) {
+        let kept = if self.makes(Mistake::AllocationsIgnored) {
+            self.core.target == n || self.core.pin == n
+        } else {
+            self.core.keeps(n)
+        };
+        let stalled = self
+            .node
+            .table
+            .state(identity.generation)
+            .is_some_and(State::is_going);
+        let resumes = self.makes(Mistake::ResumedWithoutGrant) && stalled;
+        if kept && !resumes {
             return;
+        }
+        if !resumes {
+            self.answered.insert(n);
         }
         let grant = connection.granted(*id, identity.generation, identity.specification_digest);
         let grant = grant.expect("of this connection");
@@ -338,6 +371,10 @@ impl World {
             Err(other) => panic!("generation {n}: {other}"),
         };
         assert!(!used, "a helper of generation {n} is counted");
+        assert!(
+            self.answered.contains(&n),
+            "G4: generation {n} goes on without a grant"
+        );
         assert!(self.node.attempts.start_collection());
         // Unusable from now on, whatever comes.
         assert!(self.node.table.acquire(identity.generation).is_err());
@@ -422,9 +459,9 @@ fn cut<T>(budget: usize, work: impl FnOnce() -> T) -> T {
     watched(watcher, work)
 }
 
-fn walk(seed: u64, seen: &mut BTreeSet<&'static str>) {
+fn walk(seed: u64, seen: &mut BTreeSet<&'static str>, mistake: Option<Mistake>) {
     let base = base();
-    let mut world = World::new(base.path());
+    let mut world = World::new(base.path(), mistake);
     let mut random = Random(seed);
     let mut lost = BTreeSet::new();
     for _ in 0..EVENTS {
@@ -511,6 +548,15 @@ fn walk(seed: u64, seen: &mut BTreeSet<&'static str>) {
     seen.append(&mut world.seen);
 }
 
+/// Whether one of the walks finds the mistake.
+pub(crate) fn found_by_a_walk(mistake: Mistake) -> bool {
+    (1..=SEEDS).any(|seed| {
+        let mut seen = BTreeSet::new();
+        let walked = || walk(seed, &mut seen, Some(mistake));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(walked)).is_err()
+    })
+}
+
 // inv: INV-N9, INV-N16
 #[test]
 fn whatever_happens_what_core_keeps_or_somebody_uses_stays_and_in_the_end_the_rest_is_gone() {
@@ -518,7 +564,7 @@ fn whatever_happens_what_core_keeps_or_somebody_uses_stays_and_in_the_end_the_re
     let seeds = one.map_or(1..SEEDS + 1, |seed: u64| seed..seed + 1);
     let mut seen = BTreeSet::new();
     for seed in seeds {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk(seed, &mut seen)));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk(seed, &mut seen, None)));
         if let Err(cause) = result {
             eprintln!("the walk of OAC_SEED={seed} failed");
             std::panic::resume_unwind(cause);
