@@ -4,6 +4,7 @@ use std::{
 };
 
 use oac_peer::Moment;
+use oac_release::fetch;
 use tokio::sync::watch;
 
 /// The process's monotonic clock as the state machines count it. A test moves it forward instead of waiting.
@@ -60,5 +61,12 @@ impl Clock {
                 _ = skips.changed() => {}
             }
         }
+    }
+}
+
+/// Downloads are judged by it.
+impl fetch::Clock for Clock {
+    fn now(&self) -> Duration {
+        Duration::from_millis(Self::now(self).0)
     }
 }

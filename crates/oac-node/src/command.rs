@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Instant,
 };
 
@@ -13,10 +14,11 @@ use clap::{Args, Parser, Subcommand};
 use oac_dial::Origin;
 use oac_generations::{LeaseError, Store, layout::Layout, lease, recovery};
 use oac_model::{Digest, Secret};
+use oac_release::fetch;
 use tokio::net::TcpListener;
 
 use crate::{
-    Managing, Opened, Registration, Served,
+    Clock, Managing, Opened, Registration, Served,
     agent::chain,
     backend,
     config::{Configuration, preparation},
@@ -129,8 +131,29 @@ impl<E: std::error::Error + 'static> From<E> for Failed {
     }
 }
 
+/// The clocks that the program goes by; the system's, unless somebody else drives it.
+pub struct Clocks {
+    pub node: Clock,
+    pub downloads: Arc<dyn fetch::Clock>,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        let node = Clock::start();
+        Self {
+            downloads: Arc::new(node.clone()),
+            node,
+        }
+    }
+}
+
 /// Parses, refuses root, runs and prints the failure, if any.
 pub fn main() -> ExitCode {
+    main_by(Clocks::default())
+}
+
+/// [`main`] by these clocks.
+pub fn main_by(clocks: Clocks) -> ExitCode {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {
@@ -139,7 +162,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
-    match execute(line.command) {
+    match execute(line.command, clocks) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
             let _ = writeln!(std::io::stderr(), "{}", failed.message);
@@ -148,7 +171,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn execute(command: Command) -> Result<(), Failed> {
+fn execute(command: Command, clocks: Clocks) -> Result<(), Failed> {
     if rustix::process::geteuid().is_root() {
         return Err(Failed::message(
             "oac-node does not run as root; run it as the service account oac-node",
@@ -158,7 +181,7 @@ fn execute(command: Command) -> Result<(), Failed> {
         Command::ProtocolVersion => print(&format!("{}\n", oac_wire::PROTOCOL_VERSION)),
         Command::Generation { errand } => {
             oac_telemetry::log::start();
-            generation::execute(&errand).map_err(|error| Failed {
+            generation::execute(&errand, clocks).map_err(|error| Failed {
                 status: error.exit_status(),
                 ..Failed::new(&error)
             })
@@ -178,7 +201,7 @@ fn execute(command: Command) -> Result<(), Failed> {
             if !OPERATIONS.contains(&operations) {
                 return Err(Failed::message("--operations must be from 1 to 32"));
             }
-            on_runtime(run_command(place, operations, metrics_listen))
+            on_runtime(run_command(clocks.node, place, operations, metrics_listen))
         }
         Command::Doctor { place } => on_runtime(doctor_command(place)),
     }
@@ -247,6 +270,7 @@ fn read_token(input: impl Read) -> Result<Secret, Failed> {
 }
 
 async fn run_command(
+    clock: Clock,
     place: Place,
     operations: usize,
     metrics_listen: Option<SocketAddr>,
@@ -268,7 +292,7 @@ async fn run_command(
         }
     };
     let ran = tokio::select! {
-        ran = run(opened, served, operations, started, stop) => ran,
+        ran = run(clock, opened, served, operations, started, stop) => ran,
         never = scrapes => match never {},
     };
     ran.map_err(|error| {

@@ -73,9 +73,10 @@ impl Opened {
     }
 }
 
-/// Serves until `stop` resolves. `operations` is the number of concurrent operations, 1..32; `started` is called once
-/// Core has confirmed the identity.
+/// Serves until `stop` resolves, by `clock`. `operations` is the number of concurrent operations, 1..32; `started` is
+/// called once Core has confirmed the identity.
 pub async fn run(
+    clock: Clock,
     opened: Opened,
     served: impl Into<Served>,
     operations: usize,
@@ -83,11 +84,11 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let surroundings = Surroundings::of_this_process().map_err(ClientError::from)?;
-    let core = CoreClient::new(opened.stored.core.clone(), surroundings, Clock::start())?;
+    let core = CoreClient::new(opened.stored.core.clone(), surroundings, clock)?;
     run_by(core, opened, served, operations, started, stop).await
 }
 
-/// [`run`] over a client of the caller's, and by its clock, which the caller can move.
+/// [`run`] over a client of the caller's, and by its clock.
 pub async fn run_by(
     core: CoreClient,
     opened: Opened,

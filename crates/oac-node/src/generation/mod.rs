@@ -7,7 +7,7 @@
 mod engine;
 mod supply;
 
-use std::path::PathBuf;
+use std::{os::unix::fs::MetadataExt, path::PathBuf};
 
 use clap::{Args, Subcommand};
 use oac_generations::{
@@ -19,7 +19,7 @@ use oac_model::{Digest, Generation, InstallationId};
 use tokio::runtime::Runtime;
 
 use crate::{
-    clock::Clock,
+    command::Clocks,
     config::{self, ConfigError},
     core::{ClientError, CoreClient, Surroundings},
     identity::{self, IdentityError},
@@ -53,6 +53,8 @@ pub(crate) struct Target {
 pub(crate) enum GenerationError {
     #[error("--root must be an absolute path")]
     Root,
+    #[error("this command is a child of `oac-node run` and is not started by hand")]
+    ByHand,
     #[error(transparent)]
     Inherit(#[from] InheritError),
     #[error(transparent)]
@@ -86,9 +88,9 @@ impl GenerationError {
     }
 }
 
-pub(crate) fn execute(errand: &Errand) -> Result<(), GenerationError> {
+pub(crate) fn execute(errand: &Errand, clocks: Clocks) -> Result<(), GenerationError> {
     match errand {
-        Errand::Prepare(target) => target.prepare(),
+        Errand::Prepare(target) => target.prepare(clocks),
         Errand::Collect(target) => target.collect(),
     }
 }
@@ -107,20 +109,24 @@ impl Target {
         if !self.root.is_absolute() {
             return Err(GenerationError::Root);
         }
+        if !is_child_of_this_program() {
+            return Err(GenerationError::ByHand);
+        }
         let store = Store::open(Layout::new(&self.root), self.installation_id)?;
         let lock = InheritedLock::take(&store)?;
         Ok((store, lock))
     }
 
-    fn prepare(&self) -> Result<(), GenerationError> {
+    fn prepare(&self, clocks: Clocks) -> Result<(), GenerationError> {
         let (store, lock) = self.open()?;
         let stored = identity::peek(&store.layout().state())?.ok_or(IdentityError::Missing)?;
         let preparation = config::preparation(&self.root.join(ENROLLED_CONFIGURATION))?;
         let preparation = preparation.ok_or(GenerationError::Fixed)?;
         let surroundings = Surroundings::of_this_process().map_err(ClientError::from)?;
-        let core = CoreClient::new(stored.core.clone(), surroundings.clone(), Clock::start())?;
+        let core = CoreClient::new(stored.core.clone(), surroundings.clone(), clocks.node)?;
         let runtime = runtime()?;
-        let mut supply = HttpSupply::new(&runtime, core, surroundings, &stored, &preparation)?;
+        let releases = supply::releases(&preparation, surroundings, clocks.downloads)?;
+        let mut supply = HttpSupply::new(&runtime, core, &stored, releases);
         let mut engine = HostEngine::new(&runtime);
         Preparation::begin(&store, self.identity(), &lock, &mut supply, &mut engine)?.run()?;
         Ok(())
@@ -134,6 +140,17 @@ impl Target {
         Collection::begin(&store, order, &lock, &mut engine)?.run()?;
         Ok(())
     }
+}
+
+/// Whether what started this process is the same file. The inherited lock alone does not say so: `flock(1)` hands one
+/// over under the same number, and a collector trusts that its parent had both keys.
+fn is_child_of_this_program() -> bool {
+    let file = |process: String| {
+        let meta = std::fs::metadata(format!("/proc/{process}/exe")).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let parent = rustix::process::getppid().and_then(|pid| file(pid.as_raw_nonzero().to_string()));
+    parent.is_some() && parent == file("self".to_owned())
 }
 
 fn number(text: &str) -> Result<Generation, String> {

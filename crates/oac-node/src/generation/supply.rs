@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use http::HeaderValue;
 use oac_dial::Surroundings;
 use oac_dial::{Origin, ParseOriginError};
@@ -8,7 +10,7 @@ use oac_generations::{
 };
 use oac_model::{NodeId, Secret, Specification};
 use oac_release::{
-    fetch::{Remote, RemoteError},
+    fetch::{Clock, Remote, RemoteError},
     layout::Role,
     manifest::Mismatch,
     metadata::Metadata,
@@ -49,23 +51,26 @@ enum Refused {
 }
 
 impl<'a> HttpSupply<'a> {
-    pub(super) fn new(
-        runtime: &'a Runtime,
-        core: CoreClient,
-        surroundings: Surroundings,
-        stored: &Stored,
-        preparation: &records::Preparation,
-    ) -> Result<Self, SourceError> {
-        let origin = Origin::parse(&preparation.source_url)?;
-        Ok(Self {
+    pub(super) fn new(runtime: &'a Runtime, core: CoreClient, stored: &Stored, releases: Remote) -> Self {
+        Self {
             runtime,
             core,
             node: stored.identity.node_id,
             credential: stored.credential.clone(),
-            releases: Remote::new(origin.url(), surroundings, PROGRAM)?,
+            releases,
             metadata: None,
-        })
+        }
     }
+}
+
+/// Where `preparation.json` says that releases come from; `clock` judges how fast.
+pub(super) fn releases(
+    preparation: &records::Preparation,
+    surroundings: Surroundings,
+    clock: Arc<dyn Clock>,
+) -> Result<Remote, SourceError> {
+    let origin = Origin::parse(&preparation.source_url)?;
+    Ok(Remote::by(origin.url(), surroundings, PROGRAM, clock)?)
 }
 
 impl Supply for HttpSupply<'_> {

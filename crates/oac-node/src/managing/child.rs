@@ -174,6 +174,10 @@ fn start(
 ) -> io::Result<std::process::Child> {
     let mut tries = 0;
     loop {
+        #[cfg(feature = "steps")]
+        oac_records::steps::announce(oac_records::steps::Step::Outside {
+            what: "start a child".to_owned(),
+        })?;
         let mut command = Command::new(program);
         command.stdin(Stdio::null());
         send(&mut command)?;

@@ -64,23 +64,30 @@ impl Made {
 
     /// The program as the service account, with the group of the engine's socket.
     pub(crate) fn command(&self, installation: &Installation, verb: &str) -> Command {
-        let mut command = program();
-        if is_root() {
-            command
-                .uid(ACCOUNT)
-                .gid(std::fs::metadata(Path::new(&self.socket)).unwrap().gid());
-            give(installation.root.parent().unwrap());
-        }
-        command
-            .args([verb, "--config"])
-            .arg(installation.root.join("provider.json"))
-            .arg("--state-dir")
-            .arg(&installation.state_dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
+        command_of(program(), self.socket.as_ref(), installation, verb)
     }
+}
+
+/// `verb` of `program` as the service account, with the group of the socket.
+pub(crate) fn command_of(
+    mut program: Command,
+    socket: &Path,
+    installation: &Installation,
+    verb: &str,
+) -> Command {
+    if is_root() {
+        program.uid(ACCOUNT).gid(std::fs::metadata(socket).unwrap().gid());
+        give(installation.root.parent().unwrap());
+    }
+    program
+        .args([verb, "--config"])
+        .arg(installation.root.join("provider.json"))
+        .arg("--state-dir")
+        .arg(&installation.state_dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    program
 }
 
 impl Drop for Made {

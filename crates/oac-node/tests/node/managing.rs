@@ -1,316 +1,34 @@
 //! A node that manages generations: the program as a process of the service account, on a real Docker Engine, with a
 //! scripted Core that says which generations there are.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    os::unix::process::ExitStatusExt,
-    path::PathBuf,
-    process::Child,
-    sync::Arc,
-    time::Duration,
-};
+use std::os::unix::process::ExitStatusExt;
 
-use oac_model::{DiagnosticCode, Digest, ImageDigest, ProviderKind, SourceCommit, Specification};
-use oac_release::{
-    layout::{self, Role},
-    manifest::{Artifact, Image, Manifest, Unpacked},
-    metadata::Metadata,
-};
+use oac_model::{DiagnosticCode, Digest};
 use oac_wire::{
-    CoreFrame, NodeFrame, Nullable,
-    frames::{
-        Arguments, Deployment, GenerationState, GenerationStatus, RetentionAck, RetentionAckControl,
-        RetentionAnswer,
-    },
+    NodeFrame,
+    frames::{Arguments, GenerationStatus},
 };
 use parking_lot::Mutex;
 use rustix::{
     fs::{FlockOperation, flock},
-    process::{Pid, Signal, kill_process},
+    process::Signal,
 };
-use serde_json::json;
 
 use crate::{
-    docker::{Made, docker},
-    installation::Installation,
+    managed::{Managed, OTHER_COMMIT, PATIENCE, ready, served, state, stop, unlock},
     program::{output, said},
-    scripted_core::{Link, ScriptedCore},
+    scripted_core::Link,
     shapes::response,
 };
 
-/// Generous: a test that needs it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Another Runtime release, its image in no engine. Dropped, its image is removed wherever a test had it loaded.
-struct OtherRelease {
-    socket: String,
-    image: ImageDigest,
-    metadata: Metadata,
-    files: BTreeMap<String, Vec<u8>>,
-}
-
-const OTHER_COMMIT: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-
-impl OtherRelease {
-    fn new(made: &Made) -> Self {
-        let socket = made.socket.clone();
-        let label = format!("LABEL oac.test.other={}", oac_model::NodeId::random());
-        let id = docker(&socket, &["import", "--change", &label, "-"]);
-        let folder = tempfile::tempdir().unwrap();
-        let archive = folder.path().join("archive");
-        docker(&socket, &["save", "--output", archive.to_str().unwrap(), &id]);
-        docker(&socket, &["image", "rm", &id]);
-        let commit: SourceCommit = OTHER_COMMIT.parse().unwrap();
-        let image = Image {
-            config_digest: id.parse().unwrap(),
-            manifest_digest: ImageDigest::of("a manifest"),
-        };
-        let contents = [
-            (layout::NODE, b"a program".to_vec()),
-            (layout::INSTALLER, b"an installer".to_vec()),
-            (
-                layout::SECCOMP,
-                b"{\"defaultAction\":\"SCMP_ACT_ALLOW\"}".to_vec(),
-            ),
-            (layout::IMAGE, std::fs::read(&archive).unwrap()),
-        ];
-        let (mut artifacts, mut files) = (Vec::new(), BTreeMap::new());
-        for (row, bytes) in contents {
-            let filename = format!("oac-{commit}-linux-amd64-{}", row.suffix);
-            let (size_bytes, sha256) = (bytes.len() as u64, Digest::of(&bytes));
-            artifacts.push(Artifact {
-                key: row.key.to_owned(),
-                filename: filename.clone(),
-                role: row.role,
-                provider: row.provider,
-                size_bytes,
-                sha256,
-                unpacked: (row.role == Role::Image).then_some(Unpacked { size_bytes, sha256 }),
-            });
-            files.insert(format!("artifacts/{filename}"), bytes);
-        }
-        let metadata = Metadata::of(Manifest::of(commit, image, artifacts).unwrap());
-        files.insert("manifest.json".to_owned(), metadata.manifest_bytes().to_vec());
-        files.insert("SHA256SUMS".to_owned(), metadata.sums_bytes().to_vec());
-        Self {
-            socket,
-            image: image.config_digest,
-            metadata,
-            files,
-        }
-    }
-
-    fn remove_image(&self) {
-        self.image("rm");
-    }
-
-    fn is_loaded(&self) -> bool {
-        self.image("inspect")
-    }
-
-    fn image(&self, verb: &str) -> bool {
-        let host = format!("unix://{}", self.socket);
-        let output = std::process::Command::new("docker")
-            .args(["-H", &host, "image", verb, &self.image.to_string()])
-            .output();
-        output.is_ok_and(|output| output.status.success())
-    }
-}
-
-impl Drop for OtherRelease {
-    fn drop(&mut self) {
-        self.remove_image();
-    }
-}
-
-struct Managed {
-    made: Made,
-    core: ScriptedCore,
-    installation: Installation,
-    /// Of generation 1 and on: each has memory of its own.
-    specifications: Vec<Specification>,
-    /// Generations that Core keeps no longer.
-    dropped: Arc<Mutex<BTreeSet<i64>>>,
-}
-
-impl Managed {
-    /// Enrolled with generation 1, whose image the engine has.
-    async fn new() -> Self {
-        let made = Made::new();
-        let core = ScriptedCore::start().await;
-        let installation = Installation::on(&core, &made.backend);
-        let host_id = oac_node::backend::host_id(&installation.config).await.unwrap();
-        let installation = installation.managing(&core, host_id);
-        let sized = |n: u64| {
-            let mut specification = installation.config.specification.clone();
-            specification.resources.memory_mib = 512 + n * 64;
-            specification
-        };
-        let managed = Self {
-            made,
-            core,
-            specifications: (0..9).map(sized).collect(),
-            installation,
-            dropped: Arc::default(),
-        };
-        managed.answer(BTreeMap::new());
-        managed
-    }
-
-    /// Generation 2 and on select another Runtime release, which Core serves.
-    async fn with_release() -> (Self, OtherRelease) {
-        let mut managed = Self::new().await;
-        let release = OtherRelease::new(&managed.made);
-        for specification in &mut managed.specifications[1..] {
-            specification.runtime = release.metadata.manifest().runtime(ProviderKind::Docker);
-        }
-        managed.answer(release.files.clone());
-        (managed, release)
-    }
-
-    /// What Core answers beside the connection.
-    fn answer(&self, files: BTreeMap<String, Vec<u8>>) {
-        let specifications = self.specifications.clone();
-        let (installation_id, url) = (self.installation.config.installation_id, self.core.url());
-        let below = format!("/api/v1/sandbox-node/install/releases/{OTHER_COMMIT}/");
-        *self.core.script.files.lock() = Box::new(move |seen| {
-            if let Some(file) = seen.uri.path().strip_prefix(&below) {
-                return files.get(file).cloned();
-            }
-            let query = seen.uri.query()?.strip_prefix("generation=")?;
-            let n: usize = query.parse().ok()?;
-            seen.headers.get("x-oac-node-id")?;
-            let specification = &specifications[n - 1];
-            let answer = json!({
-                "installation_id": installation_id, "provider": "docker", "core_url": url, "generation": n,
-                "specification": specification, "specification_digest": specification.digest(),
-                "max_active": 3, "max_retained": 4,
-            });
-            Some(answer.to_string().into_bytes())
-        });
-    }
-
-    fn deployment(&self, target: i64, serving: Option<i64>) -> Deployment {
-        Deployment {
-            generation: target.try_into().unwrap(),
-            specification_digest: self.specifications[usize::try_from(target - 1).unwrap()].digest(),
-            serving_generation: Nullable(serving.map(|n| n.try_into().unwrap())),
-        }
-    }
-
-    fn start(&self) -> Child {
-        self.made
-            .command(&self.installation, "run")
-            .stderr(std::process::Stdio::inherit())
-            .spawn()
-            .unwrap()
-    }
-
-    /// The next connection, welcomed with this deployment.
-    async fn welcome(&mut self, target: i64, serving: Option<i64>) -> Link {
-        let mut link = self.core.accept().await;
-        let hello = link.hello().await;
-        assert_eq!(hello.generation_management, Some(true));
-        link.deployment = Some(self.deployment(target, serving));
-        link.welcome().await;
-        link
-    }
-
-    /// Answers heartbeats and retention requests until a report fits.
-    async fn until(&self, link: &mut Link, fits: impl Fn(&[GenerationStatus]) -> bool) {
-        self.serve(link, |frame| match frame {
-            NodeFrame::Heartbeat(beat) => fits(beat.health.generations.as_deref().unwrap_or_default()),
-            _ => false,
-        })
-        .await;
-    }
-
-    /// Answers heartbeats and retention requests until a frame fits.
-    async fn serve(&self, link: &mut Link, fits: impl Fn(&NodeFrame) -> bool) {
-        let served = async {
-            loop {
-                let frame = link.next().await;
-                match &frame {
-                    NodeFrame::Heartbeat(_) => link.acknowledge().await,
-                    NodeFrame::Retention(retention) => {
-                        let asked = &retention.control;
-                        let dropped = self.dropped.lock().clone();
-                        let retentions = asked.references.iter().map(|r| RetentionAnswer {
-                            generation: r.generation,
-                            specification_digest: r.specification_digest,
-                            keep: !dropped.contains(&r.generation.get()),
-                        });
-                        let ack = RetentionAck {
-                            control: RetentionAckControl {
-                                id: asked.id,
-                                sequence: asked.sequence,
-                                connection_id: asked.connection_id,
-                                owner_epoch: asked.owner_epoch,
-                                retentions: retentions.collect(),
-                            },
-                            deployment: link.deployment.unwrap(),
-                        };
-                        link.send(CoreFrame::RetentionAck(ack).encode().unwrap()).await;
-                    }
-                    _ => {}
-                }
-                if fits(&frame) {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, served)
-            .await
-            .expect("the node says something else");
-    }
-
-    fn record(&self, name: &str) -> PathBuf {
-        self.installation.state_dir.join("generations").join(name)
-    }
-
-    /// Answers the node until the file is there.
-    async fn until_there(&self, link: &mut Link, name: &str) {
-        let path = self.record(name);
-        self.serve(link, |_| path.exists()).await;
-    }
-
-    fn images(&self) -> String {
-        docker(
-            &self.made.socket,
-            &[
-                "image",
-                "inspect",
-                "--format",
-                "{{.Id}}",
-                &format!("sha256:{}", self.made.backend.image),
-            ],
-        )
-    }
-}
-
-fn ready(statuses: &[GenerationStatus], n: i64) -> bool {
-    state(statuses, n) == Some(GenerationState::Ready)
-}
-
-fn state(statuses: &[GenerationStatus], n: i64) -> Option<GenerationState> {
-    let found = statuses.iter().find(|s| s.generation.get() == n);
-    found.map(|s| s.state)
-}
-
-async fn stop(child: Child, signal: Signal) -> std::process::ExitStatus {
-    kill_process(Pid::from_child(&child), signal).unwrap();
-    let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap().status);
-    ended.await.unwrap()
-}
-
-/// Not by closing it: what another test starts at this moment holds a copy until it executes its program.
-fn unlock(file: &std::fs::File) {
-    flock(file, FlockOperation::Unlock).unwrap();
-}
-
 /// The code that the node answers to `info` under a generation.
-async fn info(link: &mut Link, n: i64, lane: u64) -> Option<String> {
-    let (id, text) = link.request_of(n, lane, 30_000, Arguments::Info);
+pub(crate) async fn info(link: &mut Link, n: i64, lane: u64) -> Option<String> {
+    asked(link, n, lane, Arguments::Info).await
+}
+
+/// The code that the node answers to a request under a generation.
+pub(crate) async fn asked(link: &mut Link, n: i64, lane: u64, arguments: Arguments) -> Option<String> {
+    let (id, text) = link.request_of(n, lane, 30_000, arguments);
     link.send(text).await;
     loop {
         match link.next().await {
@@ -434,7 +152,7 @@ async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_he
     .await
     .unwrap();
     let before = node.core.script.seen.lock().len();
-    let refused = output(node.made.command(&node.installation, "run")).await;
+    let refused = output(node.command("run")).await;
     assert_eq!(refused.status.code(), Some(1));
     assert!(said(&refused).contains("earlier process"), "{}", said(&refused));
     assert_eq!(node.core.script.seen.lock().len(), before);
@@ -492,7 +210,7 @@ async fn docker_a_live_helper_keeps_its_generation_whatever_core_says_and_a_fres
     assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
 }
 
-fn code(statuses: &[GenerationStatus], n: i64) -> Option<DiagnosticCode> {
+pub(crate) fn code(statuses: &[GenerationStatus], n: i64) -> Option<DiagnosticCode> {
     let status = statuses.iter().find(|s| s.generation.get() == n)?;
     status.diagnostic.as_ref()?.code()
 }
@@ -583,7 +301,7 @@ async fn docker_a_release_that_is_not_to_be_had_is_told_and_what_was_begun_is_co
     let (mut node, release) = Managed::with_release().await;
     let mut files = release.files.clone();
     files.retain(|name, _| !name.ends_with("runtime.tar.gz"));
-    node.answer(files);
+    node.answer(served(files));
     let child = node.start();
     let mut link = node.welcome(2, Some(1)).await;
     node.until(&mut link, |statuses| {
@@ -635,16 +353,16 @@ async fn docker_on_another_host_nothing_is_ready_until_it_is_confirmed_that_the_
         })
         .await;
     }
-    let busy = output(node.made.command(&node.installation, "rebind-host")).await;
+    let busy = output(node.command("rebind-host")).await;
     assert_eq!(busy.status.code(), Some(1), "the service runs");
     assert_eq!(stop(child, Signal::TERM).await.code(), Some(0));
     link.closed().await;
 
-    let unconfirmed = output(node.made.command(&node.installation, "rebind-host")).await;
+    let unconfirmed = output(node.command("rebind-host")).await;
     assert_eq!(unconfirmed.status.code(), Some(1));
     assert!(said(&unconfirmed).contains("nothing was changed"));
     for _ in 0..2 {
-        let mut confirmed = node.made.command(&node.installation, "rebind-host");
+        let mut confirmed = node.command("rebind-host");
         confirmed.arg("--yes");
         let confirmed = output(confirmed).await;
         assert!(confirmed.status.success(), "{}", said(&confirmed));
@@ -658,14 +376,14 @@ async fn docker_on_another_host_nothing_is_ready_until_it_is_confirmed_that_the_
 #[tokio::test]
 async fn docker_doctor_names_a_lease_without_its_record_and_what_to_do() {
     let node = Managed::new().await;
-    let healthy = output(node.made.command(&node.installation, "doctor")).await;
+    let healthy = output(node.command("doctor")).await;
     assert!(
         healthy.status.success(),
         "{}",
         String::from_utf8_lossy(&healthy.stdout)
     );
     std::fs::remove_file(node.record("1.lease-identity")).unwrap();
-    let doctor = output(node.made.command(&node.installation, "doctor")).await;
+    let doctor = output(node.command("doctor")).await;
     let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert_eq!(doctor.status.code(), Some(1));
     for expected in ["lease of generation 1", "select a new generation"] {

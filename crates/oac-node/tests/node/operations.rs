@@ -240,7 +240,7 @@ async fn fails(
     answer.error_code.unwrap()
 }
 
-// req: P-036, P-061
+// req: P-036, P-061, P-184
 // inv: INV-P19, INV-P20, INV-N35
 #[tokio::test]
 async fn whatever_fails_in_the_provider_leaves_as_its_code_and_no_frame_holds_a_word_of_it() {

@@ -31,10 +31,19 @@ pub(crate) fn is_root() -> bool {
 }
 
 pub(crate) fn give(path: &Path) {
-    chown(path, Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    give_to(path, ACCOUNT);
+}
+
+/// Back to this process, for whom it opens then.
+pub(crate) fn own(path: &Path) {
+    give_to(path, rustix::process::geteuid().as_raw());
+}
+
+fn give_to(path: &Path, account: u32) {
+    chown(path, Some(account), Some(account)).unwrap();
     if path.is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path());
+            give_to(&entry.unwrap().path(), account);
         }
     }
 }
@@ -96,6 +105,48 @@ async fn protocol_version_prints_one_and_what_is_not_for_a_person_refuses_in_one
     let mut extra = as_account(None);
     extra.args(["protocol-version", "extra"]);
     assert_eq!(output(extra).await.status.code(), Some(1));
+}
+
+// inv: INV-N15
+#[tokio::test]
+async fn a_collector_that_was_handed_the_lock_by_anybody_but_the_node_does_nothing() {
+    let core = ScriptedCore::start().await;
+    let installation = Installation::new(&core).managing(&core, oac_model::Digest::of("host"));
+    let config = &installation.config;
+    let mut by_hand = as_account(Some(&installation));
+    by_hand
+        .args(["generation", "collect", "--root"])
+        .arg(&installation.root)
+        .args(["--installation-id", &config.installation_id.to_string()])
+        .args(["--generation", "1"])
+        .args([
+            "--specification-digest",
+            &config.specification_digest().to_string(),
+        ])
+        .stderr(Stdio::piped());
+    // As `flock install.lock oac-node generation collect …` would.
+    let lock = std::fs::File::create(installation.root.join("install.lock")).unwrap();
+    std::fs::set_permissions(
+        installation.root.join("install.lock"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .unwrap();
+    if is_root() {
+        give(&installation.root.join("install.lock"));
+    }
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let number = oac_generations::inherit::Number::Three;
+    oac_generations::inherit::hand_over(&mut by_hand, std::os::fd::AsFd::as_fd(&lock), number).unwrap();
+    let refused = output(by_hand).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        said(&refused).contains("not started by hand"),
+        "{}",
+        said(&refused)
+    );
+    let records = installation.state_dir.join("generations");
+    assert!(!records.join("1.collecting").exists() && !records.join("1.dropped").exists());
+    assert!(installation.root.join("runtime/seccomp.json").exists());
 }
 
 #[tokio::test]

@@ -301,3 +301,23 @@ async fn a_node_killed_during_an_operation_comes_back_and_runs_nothing_of_the_pa
     assert_eq!(answer.error_code.as_deref(), Some("not_found"));
     node.stop().await.unwrap();
 }
+
+// req: P-079
+#[tokio::test]
+async fn a_node_without_generation_management_serves_its_enrolled_generation_alone_whatever_core_has_selected()
+ {
+    let (core, _installation, mut calls, node, mut link) = connected().await;
+    link.call(0, Arguments::Info).await;
+    let served = calls.recv().await.unwrap();
+    served.reply(Reply::Info(running(reference(0))));
+    assert_eq!(response(link.next().await).error_code, None);
+    let (_, other) = link.request_of(2, 0, 30_000, Arguments::Info);
+    link.send(other).await;
+    link.closed().await;
+    assert!(calls.try_recv().is_err(), "nothing ran for another generation");
+    assert!(
+        core.seen("configuration").is_empty(),
+        "its configuration is fixed"
+    );
+    node.stop().await.unwrap();
+}

@@ -34,7 +34,7 @@ pub(crate) struct Seen {
 }
 
 type Answer = Box<dyn Fn(&Seen) -> (StatusCode, String) + Send + Sync>;
-type Files = Box<dyn Fn(&Seen) -> Option<Vec<u8>> + Send + Sync>;
+type Files = Box<dyn Fn(&Seen) -> Option<Response> + Send + Sync>;
 
 pub(crate) struct Script {
     /// GET identity.
@@ -180,7 +180,7 @@ async fn answer(State(script): State<Arc<Script>>, request: Request) -> Response
                 .wait_for(|held| !path.ends_with(*held))
                 .await;
             match (script.files.lock())(&seen) {
-                Some(bytes) => bytes.into_response(),
+                Some(answer) => answer,
                 None => StatusCode::NOT_FOUND.into_response(),
             }
         }
