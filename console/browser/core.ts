@@ -1,11 +1,12 @@
 // A Core program of this checkout on SQLite, on a port and in a folder of its own.
 
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { type Made, type MadeOptions, publish } from "./release.ts";
 
 const run = promisify(execFile);
 const programs = process.env.OAC_TEST_PROGRAMS ?? "../target/debug";
@@ -41,28 +42,34 @@ export interface CoreOptions {
   publicUrl?: string | null;
 }
 
+async function configure(folder: string, port: number, publicUrl: string | null): Promise<void> {
+  const lines = [
+    `listen = ["127.0.0.1:${port}"]`,
+    'metrics_listen = ""',
+    `release_dir = "${folder}/releases"`,
+    ...(publicUrl === null ? [] : [`public_url = "${publicUrl}"`]),
+    "[database]",
+    `url = "sqlite://${folder}/core.db"`,
+  ];
+  await writeFile(join(folder, "config.toml"), `${lines.join("\n")}\n`, { mode: 0o600 });
+}
+
 export class Core {
   private child: ChildProcess | undefined;
 
   private constructor(
     readonly folder: string,
     readonly url: string,
-    readonly publicUrl: string | null,
+    public publicUrl: string | null,
     readonly key: string,
   ) {}
 
   static async start(options: CoreOptions = {}): Promise<Core> {
     const folder = await mkdtemp(join(tmpdir(), "oac-console-"));
+    await mkdir(join(folder, "releases"));
     const port = await freePort();
     const publicUrl = options.publicUrl === undefined ? `http://core.example.com:${port}` : options.publicUrl;
-    const lines = [
-      `listen = ["127.0.0.1:${port}"]`,
-      'metrics_listen = ""',
-      ...(publicUrl === null ? [] : [`public_url = "${publicUrl}"`]),
-      "[database]",
-      `url = "sqlite://${folder}/core.db"`,
-    ];
-    await writeFile(join(folder, "config.toml"), `${lines.join("\n")}\n`, { mode: 0o600 });
+    await configure(folder, port, publicUrl);
     const made = await run(join(programs, "oac-core"), [
       "core-key",
       "create",
@@ -99,6 +106,26 @@ export class Core {
     }
   }
 
+  /** Serves another release from now on, and waits until Core says so. */
+  async publish(options: MadeOptions = {}): Promise<Made> {
+    const made = await publish(join(this.folder, "releases"), options);
+    await until(async () => {
+      const answer = await fetch(`${this.url}/api/v1/sandbox-node/install/index.json`);
+      const index = answer.ok ? await answer.json() : undefined;
+      const held = options.missing?.includes("node-install") || index?.installer;
+      return index?.source_commit === made.commit && held ? true : undefined;
+    }, "the release");
+    return made;
+  }
+
+  /** Goes on under another public address. */
+  async move(publicUrl: string | null): Promise<void> {
+    await this.stop();
+    this.publicUrl = publicUrl;
+    await configure(this.folder, Number(new URL(this.url).port), publicUrl);
+    await this.run();
+  }
+
   async remove(): Promise<void> {
     await this.stop();
     await rm(this.folder, { recursive: true });
@@ -120,6 +147,19 @@ export class Core {
       throw new Error(`${method} ${path}: ${response.status} ${text}`);
     }
     return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  /** Lets `count` Sessions begin, each with a sandbox of its own; their ids. */
+  async sessions(count: number): Promise<string[]> {
+    const project = await this.ask<{ id: string }>("POST", "/core/v1/projects", { name: "pages" });
+    const { key } = await this.ask<{ key: string }>("POST", `/core/v1/projects/${project.id}/keys`, {
+      name: "pages",
+    });
+    const ids: string[] = [];
+    for (let at = 0; at < count; at += 1) {
+      ids.push((await this.ask<{ id: string }>("POST", "/v1/sessions", {}, key)).id);
+    }
+    return ids;
   }
 
   /** Saves a selection of made-up files, in place of the present one. */

@@ -134,3 +134,104 @@ test("a hidden tab asks for nothing and a seen one at once", async () => {
   }
   expect(deployments).toBe(0);
 });
+
+const refusal = (status: number, code: string, message: string) => ({
+  status,
+  headers: status === 503 ? { "retry-after": "2" } : {},
+  json: { error: { type: status === 409 ? "conflict_error" : "server_error", code, message, param: null } },
+});
+
+// inv: INV-W13, INV-W14
+test("a refusal and a standby keep the dialog with what was typed, and nothing is sent by itself", async () => {
+  await signIn(page, core);
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await row().getByRole("button", { name: "Edit node" }).click();
+  await dialog().getByLabel("Name").fill("kept");
+  let sent = 0;
+  let answer = refusal(409, "sandbox_reset_in_progress", "A reset is in progress.");
+  await page.route("**/core/v1/sandbox/nodes/*", (route) => {
+    if (route.request().method() !== "PATCH") {
+      return route.fallback();
+    }
+    sent += 1;
+    return route.fulfill(answer);
+  });
+  await dialog().getByRole("button", { name: "Save" }).click();
+  await dialog().getByText("A reset is in progress. (sandbox_reset_in_progress)").waitFor();
+  answer = refusal(503, "core_standby", "This Core is standing by.");
+  // The list of a standby is old, and says so.
+  await page.route("**/core/v1/sandbox/nodes", (route) => route.fulfill(answer));
+  await dialog().getByRole("button", { name: "Save" }).click();
+  await dialog().getByText("This Core is standing by. (core_standby)").waitFor();
+  await row().getByText("Unconfirmed").waitFor();
+  expect(await dialog().getByLabel("Name").inputValue()).toBe("kept");
+  await isClean(page, "standby");
+  expect(sent).toBe(2);
+  await page.unroute("**/core/v1/sandbox/nodes");
+  // It is read again by itself, after the pause that Core asked for.
+  await row().getByText("Unconfirmed").waitFor({ state: "detached" });
+  expect(sent).toBe(2);
+});
+
+test("what a second operator changes meanwhile is seen, and neither is lost nor taken for one's own", async () => {
+  const node = await SimulatedNode.enroll(core, "shared");
+  await signIn(page, core);
+  await page.getByRole("link", { name: "Nodes" }).click();
+  const shared = page.getByRole("row", { name: /shared/ });
+  await shared.getByRole("button", { name: "Edit node" }).click();
+  await dialog().getByLabel("Name").fill("mine");
+  const path = `/core/v1/sandbox/nodes/${node.id}`;
+  await core.ask("PATCH", path, { name: "theirs", max_active: 2, max_retained: 2 });
+  await focus();
+  await page.getByRole("row", { name: /theirs/ }).waitFor();
+  expect(await dialog().getByLabel("Name").inputValue()).toBe("mine");
+  await core.ask("DELETE", path);
+  await dialog().getByRole("button", { name: "Save" }).click();
+  await dialog().getByRole("alert").getByText("(not_found_error)").waitFor();
+  expect(await dialog().getByLabel("Name").inputValue()).toBe("mine");
+  await page.keyboard.press("Escape");
+  await dialog().waitFor({ state: "detached" });
+  await page.getByRole("row", { name: /theirs/ }).waitFor({ state: "detached" });
+});
+
+// inv: INV-W12
+test("a minute without a network is said, and passes", async () => {
+  await page.clock.install();
+  await signIn(page, core);
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await row().getByText("Available").or(row().getByText("Offline")).waitFor();
+  await page.context().setOffline(true);
+  let failed = 0;
+  page.on("requestfailed", () => {
+    failed += 1;
+  });
+  await page.clock.runFor(11_000);
+  await page.getByText(/Showing data from .*\. Core cannot be reached\./).waitFor();
+  await row().getByText("Unconfirmed").waitFor();
+  // The pauses grow: a minute holds two or three tries of the list, and a poll every ten seconds would be six.
+  await page.clock.runFor(50_000);
+  expect(failed).toBeGreaterThan(0);
+  expect(failed).toBeLessThan(5);
+  await page.context().setOffline(false);
+  for (let pause = 0; pause < 12 && (await row().getByText("Unconfirmed").count()) > 0; pause += 1) {
+    await page.clock.runFor(10_000);
+  }
+  await row().getByText("Unconfirmed").waitFor({ state: "detached" });
+  await page.getByText("Core cannot be reached.").waitFor({ state: "detached" });
+});
+
+test("a node's page goes on by itself after the session was renewed", async () => {
+  await signIn(page, core);
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await row().getByRole("link").click();
+  await page.getByRole("heading", { name: "Capacity" }).waitFor();
+  await page.context().clearCookies();
+  await focus();
+  const again = page.getByRole("dialog", { name: "Sign in again" });
+  await again.getByLabel("Core key").fill(core.key);
+  const read = ["/allocations", "?range=1h"].map((part) =>
+    page.waitForResponse((answer) => answer.ok() && answer.url().includes(part)),
+  );
+  await again.getByRole("button", { name: "Sign in" }).click();
+  await Promise.all(read);
+});

@@ -13,6 +13,13 @@ export interface Health {
   available_disk_bytes: number | null;
 }
 
+interface Request {
+  id: string;
+  connection_id: string;
+  operation: string;
+  reference: { allocation_id: string };
+}
+
 const GIB = 1024 ** 3;
 
 interface Enrolled {
@@ -35,6 +42,9 @@ export class SimulatedNode {
     available_memory_bytes: 20 * GIB,
     available_disk_bytes: 200 * GIB,
   };
+
+  /** The sandboxes that Core had created here, by allocation: whether each still runs. */
+  private readonly sandboxes = new Map<string, boolean>();
 
   private constructor(
     private readonly core: Core,
@@ -91,6 +101,8 @@ export class SimulatedNode {
         const frame = JSON.parse(text.toString());
         if (frame.type === "welcome") {
           resolve(frame);
+        } else if (frame.type === "request") {
+          this.answer(frame);
         }
       });
     });
@@ -125,6 +137,36 @@ export class SimulatedNode {
 
   disconnect(): void {
     this.socket?.terminate();
+  }
+
+  /** The sandboxes are gone, and nobody knows why. */
+  lose(): void {
+    for (const allocation of this.sandboxes.keys()) {
+      this.sandboxes.set(allocation, false);
+    }
+  }
+
+  /** Does what a backend would do of it, at once. */
+  private answer(request: Request): void {
+    const { id, connection_id, operation, reference } = request;
+    if (operation === "create" || operation === "kill") {
+      this.sandboxes.set(reference.allocation_id, operation === "create");
+    }
+    const runs = this.sandboxes.get(reference.allocation_id) === true;
+    const info = {
+      reference,
+      provider_id: runs ? `made-${reference.allocation_id}` : "",
+      state: runs ? "running" : "absent",
+      bootstrap_complete: runs,
+      create_settled: true,
+      compute_lost: false,
+    };
+    const known = ["create", "info", "renew", "kill"].includes(operation);
+    this.send("response", {
+      id,
+      connection_id,
+      ...(known ? operation !== "kill" && { info } : { error_code: "invalid" }),
+    });
   }
 
   private whole() {

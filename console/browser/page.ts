@@ -8,6 +8,8 @@ import { expect } from "vitest";
 import type { Core } from "./core.ts";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+/** A build of the console to test in place of the program's: Core need not be built anew for each change of a page. */
+const dist = process.env.OAC_CONSOLE_DIST;
 /** Where pictures go when somebody wants to look at them. */
 const pictures = process.env.OAC_CONSOLE_PICTURES;
 
@@ -22,7 +24,47 @@ export function launch(): Promise<Browser> {
 export async function open(browser: Browser, core: Core, options: object = {}): Promise<Page> {
   const context: BrowserContext = await browser.newContext({ baseURL: core.url, ...options });
   context.setDefaultTimeout(20_000);
+  if (dist) {
+    await serve(context, core, dist);
+  }
   return context.newPage();
+}
+
+/** Pictures of the user's guide are made anew with OAC_CONSOLE_GUIDE=1. */
+const guide = process.env.OAC_CONSOLE_GUIDE ? join(import.meta.dirname, "../../docs/images") : undefined;
+
+export async function illustrate(page: Page, name: string): Promise<void> {
+  if (guide) {
+    mkdirSync(guide, { recursive: true });
+    await page.setViewportSize({ width: 1100, height: 720 });
+    await page.screenshot({ path: join(guide, `${name}.jpg`), type: "jpeg", quality: 60 });
+    await page.setViewportSize({ width: WIDTHS.wide, height: 900 });
+  }
+}
+
+const MEDIA: Record<string, string> = {
+  html: "text/html",
+  js: "text/javascript",
+  css: "text/css",
+  svg: "image/svg+xml",
+};
+
+async function serve(context: BrowserContext, core: Core, folder: string): Promise<void> {
+  await context.route(
+    (url) => url.origin === core.url && !/^\/(core|api|v1|readyz)\//.test(url.pathname),
+    async (route) => {
+      const path = new URL(route.request().url()).pathname.slice(1);
+      const file = path.includes(".") ? path : "index.html";
+      await route.fulfill({
+        body: readFileSync(join(folder, file)),
+        headers: {
+          "content-type": MEDIA[file.split(".").at(-1) ?? ""] ?? "text/plain",
+          "content-security-policy":
+            "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+        },
+      });
+    },
+  );
 }
 
 export async function signIn(page: Page, core: Core, path = "/"): Promise<void> {
@@ -51,8 +93,15 @@ export async function isClean(page: Page, name: string): Promise<void> {
         return violations.flatMap((one) => one.nodes.map((node) => one.id + ": " + node.target + " " + node.failureSummary));
       })()`);
       expect(found, `${name} ${scheme} ${size}`).toEqual([]);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-      expect(wide, `${name} ${scheme} ${size} is wider than the window`).toBeLessThanOrEqual(0);
+      const wide = await page.evaluate(() => {
+        const over = (one: Element, width: number) => one.scrollWidth - width;
+        const dialogs = [...document.querySelectorAll("dialog[open]")];
+        return Math.max(
+          over(document.documentElement, window.innerWidth),
+          ...dialogs.map((one) => over(one, one.clientWidth)),
+        );
+      });
+      expect(wide, `${name} ${scheme} ${size} is wider than its place`).toBeLessThanOrEqual(0);
     }
   }
   await page.emulateMedia({ colorScheme: "light" });

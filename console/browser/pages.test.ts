@@ -4,7 +4,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Core, until } from "./core.ts";
 import { SimulatedNode } from "./node.ts";
-import { isClean, launch, open, signIn } from "./page.ts";
+import { illustrate, isClean, launch, open, signIn } from "./page.ts";
 
 let browser: Browser;
 let core: Core;
@@ -37,6 +37,9 @@ async function menu(name: string, action: string): Promise<void> {
   await page.getByRole("button", { name: `More actions for ${name}` }).click();
   await page.getByRole("menuitem", { name: action, exact: true }).click();
 }
+
+const header = (action: string) =>
+  page.getByRole("main").getByRole("button", { name: action, exact: true }).first();
 
 test("a wrong key is refused beside its field, a right one opens Overview", async () => {
   await page.goto("/");
@@ -73,7 +76,7 @@ test("empty pages say what is missing", async () => {
   await isClean(page, "nodes-empty");
   await page.getByRole("link", { name: "Sandbox and scheduling" }).click();
   await page.getByText("No sandbox configuration yet.").waitFor();
-  await isClean(page, "sandbox-empty");
+  await isClean(page, "setup-where");
   await page.goto("/settings/nowhere");
   await page.getByRole("heading", { name: "Page not found" }).waitFor();
   await isClean(page, "not-found");
@@ -255,6 +258,7 @@ test("a chart has a gap where nothing was measured, and its table holds the same
   await chart.getByText(/79 % at /).waitFor();
   expect(await chart.locator("polyline").count()).toBe(3);
   expect(await chart.locator(".dot").count()).toBe(1);
+  await illustrate(page, "node");
   await chart.getByText("Show as table").click();
   const cells = await chart.getByRole("cell").allInnerTexts();
   expect(cells).toEqual(
@@ -267,17 +271,17 @@ test("a chart has a gap where nothing was measured, and its table holds the same
 });
 
 test("a node is cordoned, uncordoned and drained, each after a question", async () => {
-  await menu("better", "Cordon");
+  await header("Cordon").click();
   await dialog().getByText("No new sandboxes will be placed here. Running ones continue.").waitFor();
   await isClean(page, "cordon");
   await dialog().getByRole("button", { name: "Cordon" }).click();
   await closed();
   await page.getByRole("main").getByText("Cordoned").waitFor();
-  await menu("better", "Uncordon");
+  await header("Uncordon").click();
   await dialog().getByRole("button", { name: "Uncordon" }).click();
   await closed();
   await page.getByRole("main").getByText("Cordoned").waitFor({ state: "detached" });
-  await menu("better", "Drain");
+  await header("Drain").click();
   await dialog().getByLabel("Deadline (seconds)").fill("59");
   await dialog().getByRole("button", { name: "Start drain" }).click();
   await dialog().getByText("Enter 60 to 604,800.").waitFor();
@@ -299,7 +303,7 @@ test("a node is removed for good after a question", async () => {
   await closed();
   await row("away").getByRole("button", { name: "Remove" }).click();
   await dialog().getByRole("button", { name: "Confirm removal" }).click();
-  await dialog().getByText("away is removed.").waitFor();
+  await page.getByRole("dialog", { name: "Clean up the host" }).getByText("away is removed.").waitFor();
   await dialog().getByRole("button", { name: "Close" }).click();
   await row("away").waitFor({ state: "detached" });
 });
@@ -322,15 +326,16 @@ test("Change resources saves a size, and a configuration that changed meanwhile 
   await page.getByRole("button", { name: "Change resources" }).click();
   await dialog().getByText("Existing sandboxes keep their configuration.").waitFor();
   await isClean(page, "resources");
-  await dialog().getByLabel("CPUs").fill("300");
+  await dialog().getByLabel("Custom").check();
+  await dialog().getByRole("textbox", { name: "CPUs" }).fill("300");
   await dialog().getByRole("button", { name: "Save" }).click();
   await dialog().getByText("Enter 1 to 255.").waitFor();
   await core.deploy("docker", 3);
-  await dialog().getByLabel("CPUs").fill("4");
+  await dialog().getByRole("textbox", { name: "CPUs" }).fill("4");
   await dialog().getByRole("button", { name: "Save" }).click();
   await dialog().getByText("The configuration changed meanwhile. Review it and save again.").waitFor();
   await dialog().getByText("Now: 3", { exact: true }).waitFor();
-  expect(await dialog().getByLabel("CPUs").inputValue()).toBe("4");
+  expect(await dialog().getByRole("textbox", { name: "CPUs" }).inputValue()).toBe("4");
   await isClean(page, "resources-stale");
   await dialog().getByRole("button", { name: "Save" }).click();
   await closed();

@@ -11,10 +11,12 @@ use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
 use crate::host::{docker, lock, packages, postgres, runtime_image};
 use crate::steps::Steps;
-use crate::{process, workspace};
+use crate::{console, process, workspace};
 
 const PACKAGE: &str = "oac-tests";
 const PROGRAM: &str = "oac-bench";
+/// Measured in a browser, by the console's own runner.
+const WEB: &str = "web";
 
 pub(crate) fn run(name: Option<&str>) -> Result<()> {
     let metadata = workspace::metadata()?;
@@ -26,10 +28,15 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     }
     let _lock = lock::take()?;
     let mut steps = Steps::default();
-    let needs = [packages::DOCKER, packages::POSTGRES, packages::IMAGE];
+    let needs = [packages::DOCKER, packages::POSTGRES, packages::IMAGE, packages::BROWSER];
     steps
         .run("packages", || packages::ensure_packages(&needs))
         .context("packages are missing")?;
+    let web = name.is_none_or(|name| name == WEB);
+    if web {
+        // First, so that the program holds what is measured.
+        steps.run("console", console::build).context("the console does not build")?;
+    }
     let programs = steps.run("programs", || {
         let release = [
             "build",
@@ -49,6 +56,13 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
         programs: Some(programs.clone()),
         ..Services::default()
     };
+    if web {
+        let measured = steps.run("console in a browser", || console::bench(&services));
+        measured.context("the console could not be measured")?;
+    }
+    if name == Some(WEB) {
+        return Ok(());
+    }
     services.engine = steps.run("Docker Engine", docker::ensure_docker);
     let engine = services.engine.as_ref().context("there is no Docker Engine")?;
     services.image = steps

@@ -53,6 +53,13 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
+/// Measures what the console costs whoever opens it, against the programs that were built.
+pub(crate) fn bench(services: &Services) -> Result<()> {
+    let mut command = npm(&["run", "--silent", "bench"]);
+    services.tell(&mut command);
+    process::run(&mut command)
+}
+
 /// Why the console cannot be built here, if it cannot.
 pub(crate) fn missing() -> Option<String> {
     let (major, minor) = NODE;

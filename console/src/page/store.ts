@@ -1,17 +1,23 @@
 // What the pages show: one resource each, and the session they are read in.
 
-import { useEffect, useSyncExternalStore } from "react";
+import { useEffect, useState, useSyncExternalStore } from "react";
+import { AddNode, type View } from "../adding/add-node.ts";
 import { api, ask, clock, monotonic, onSignedOut } from "../api/client.ts";
-import type { Allocation, Deployment, NodeDetail, Nodes, Range } from "../api/types.ts";
+import { type ReleaseIndex, type RuntimeOffer, readIndex, readRuntime } from "../api/release.ts";
+import type { Allocation, CleanUpCommands, Deployment, NodeDetail, Nodes, Range } from "../api/types.ts";
 import type { Answer } from "../data/answer.ts";
 import { type Interval, Resource, type Snapshot, type Surroundings, type Tab } from "../data/resource.ts";
 
+/** Whoever reads for as long as somebody looks. */
+const readers = new Set<() => void>();
 const tab: Tab = {
   visible: () => document.visibilityState === "visible",
   onChange(callback) {
+    readers.add(callback);
     document.addEventListener("visibilitychange", callback);
     window.addEventListener("focus", callback);
     return () => {
+      readers.delete(callback);
       document.removeEventListener("visibilitychange", callback);
       window.removeEventListener("focus", callback);
     };
@@ -39,6 +45,64 @@ export const nodes = new Resource<Nodes>(async (known) => {
   }
   return answer;
 }, around);
+
+/** A document of the current release; null without one, lost when it is of no form that is known here. */
+async function released<T>(
+  request: Parameters<typeof ask<unknown>>[0],
+  read: (document: unknown) => T | undefined,
+): Promise<Answer<T | null>> {
+  const answer = await ask<unknown>(request);
+  if (answer.kind === "refused" && answer.status === 404) {
+    return { kind: "ok", value: null };
+  }
+  if (answer.kind !== "ok") {
+    return answer;
+  }
+  const value = read(answer.value);
+  return value === undefined ? { kind: "lost" } : { kind: "ok", value };
+}
+
+/** What this Core serves to hosts; null without a current release. */
+export const release = new Resource<ReleaseIndex | null>(
+  () => released(api.GET("/api/v1/sandbox-node/install/index.json"), readIndex),
+  around,
+);
+
+/** The Runtime that a new selection takes; null without a current release. */
+export const runtimeOffer = new Resource<RuntimeOffer | null>(
+  () => released(api.GET("/api/v1/sandbox-node/install/manifest.json"), readRuntime),
+  around,
+);
+
+/** The commands that give a host back. */
+export const cleanUpCommands = new Resource<CleanUpCommands>(
+  () => ask(api.GET("/core/v1/sandbox/cleanup-commands")),
+  around,
+);
+
+/** The node that is being added: one at a time, whichever page its dialog is opened from. */
+export const addNode = new AddNode({
+  deployment,
+  release,
+  nodesOf: (enrollmentId) =>
+    new Resource<Nodes>(
+      () => ask(api.GET("/core/v1/sandbox/nodes", { params: { query: { enrollment_id: enrollmentId } } })),
+      around,
+    ),
+  issue: (limits) => ask(api.POST("/core/v1/sandbox/enrollment-tokens", { body: limits })),
+  revoke: (enrollmentId) =>
+    ask(
+      api.DELETE("/core/v1/sandbox/enrollment-tokens/{enrollment_id}", {
+        params: { path: { enrollment_id: enrollmentId } },
+      }),
+    ),
+  tab,
+  now: () => clock.now(),
+});
+
+export function useAddNode(): View {
+  return useSyncExternalStore(addNode.subscribe, addNode.get);
+}
 
 export function nodeDetail(id: string, range: () => Range): Resource<NodeDetail> {
   return new Resource<NodeDetail>(
@@ -91,6 +155,20 @@ export function useResource<T>(resource: Resource<T>, interval: Interval<T>): Sn
   return useSnapshot(resource);
 }
 
+/** What was read since the component is there; nothing before. Read on opening and on the window's focus. */
+export function useFresh<T>(resource: Resource<T>): Snapshot<T> | undefined {
+  const [came, setCame] = useState(false);
+  useEffect(() => {
+    const leave = resource.watch(never);
+    void resource.refresh().then(() => setCame(true));
+    return leave;
+  }, [resource]);
+  const snapshot = useSnapshot(resource);
+  return came ? snapshot : undefined;
+}
+
+/** Read on opening, on the window's focus and after a write. */
+export const never = (): null => null;
 export const everyTen = (): number => LIST_PAUSE;
 export const everyFifteen = (): number => DETAIL_PAUSE;
 
@@ -132,6 +210,10 @@ export async function signIn(key: string): Promise<Answer<unknown>> {
     setSession("in");
     void deployment.written();
     void nodes.written();
+    // Whatever else was refused meanwhile is read as if somebody looked again.
+    for (const read of [...readers]) {
+      read();
+    }
   }
   return answer;
 }

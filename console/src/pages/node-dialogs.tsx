@@ -16,6 +16,7 @@ import { Area, Field } from "../ui/field.tsx";
 import type { Action } from "../ui/menu.tsx";
 import { Notice } from "../ui/notice.tsx";
 import { Actions, useSending } from "../ui/send.tsx";
+import { CleanUpDialog } from "./clean-up.tsx";
 import { DrainDialog } from "./drain-dialog.tsx";
 
 export type NodeAction = "edit" | "labels" | "cordon" | "uncordon" | "drain" | "cancelDrain" | "remove";
@@ -257,16 +258,7 @@ function RemoveDialog({ node, onClose, detail }: NodeDialogProps) {
     );
   }
   if (done) {
-    return (
-      <Dialog title={t("remove.title")} onClose={onClose}>
-        <Notice look="good">{t("remove.done", { name: node.name })}</Notice>
-        <div className="buttons">
-          <Button look="primary" onClick={onClose} autoFocus>
-            {t("close")}
-          </Button>
-        </div>
-      </Dialog>
-    );
+    return <CleanUpDialog title="cleanUp.title" removed={node.name} onClose={onClose} />;
   }
   return (
     <Dialog title={t("remove.title")} pending={sending.pending} onClose={onClose}>

@@ -15,11 +15,13 @@ interface Props {
   detail: NodeDetail;
   /** The range that `detail` was asked for. */
   range: Range;
+  /** The one that was chosen, and is drawn once it was read. */
+  chosen: Range;
   setRange: (range: Range) => void;
   stale: boolean;
 }
 
-export function NodeHost({ detail, range, setRange, stale }: Props) {
+export function NodeHost({ detail, range, chosen, setRange, stale }: Props) {
   const now = useNow(5000);
   const { host, history } = detail;
   if (host.observed_at === null) {
@@ -48,7 +50,7 @@ export function NodeHost({ detail, range, setRange, stale }: Props) {
       )}
       <Choice
         label={t("host.range")}
-        value={range}
+        value={chosen}
         onChange={setRange}
         inline
         options={RANGES.map((value) => ({ value, label: t(`host.range.${value}`) }))}

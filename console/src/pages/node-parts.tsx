@@ -3,7 +3,7 @@
 import type { Node } from "../api/types.ts";
 import { t } from "../text/text.ts";
 import { Icon } from "../ui/icon.tsx";
-import { useNow } from "../ui/time.tsx";
+import { useLive } from "../ui/time.tsx";
 import { Tip } from "../ui/tip.tsx";
 import { badges, configuration, ICON, type Status, statusOf, statusTip } from "./node-status.ts";
 
@@ -23,9 +23,8 @@ export function StatusMark({ status }: { status: Status }) {
 }
 
 export function NodeStatus({ node, publicUrl, stale }: Props) {
-  const now = useNow(5000);
   const status = statusOf(node, publicUrl, stale);
-  const tip = statusTip(status, node, now);
+  const tip = useLive((now) => statusTip(status, node, now));
   return (
     <span className="marks">
       <span className="with-tip">

@@ -1,12 +1,12 @@
-import { useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { Allocation } from "../api/types.ts";
 import { ago, parse, span } from "../format/format.ts";
-import { deployment, everyFifteen, nodeAllocations, useResource, useSnapshot } from "../page/store.ts";
+import { deployment, everyFifteen, nodeAllocations, nodes, useResource, useSnapshot } from "../page/store.ts";
 import { issue } from "../text/codes.ts";
 import { t } from "../text/text.ts";
 import { Button } from "../ui/button.tsx";
 import { StaleBanner } from "../ui/notice.tsx";
-import { Ago, useNow } from "../ui/time.tsx";
+import { Ago, useLive } from "../ui/time.tsx";
 import { DiscardDialog } from "./discard-dialog.tsx";
 
 export function NodeSandboxes({ id }: { id: string }) {
@@ -14,6 +14,15 @@ export function NodeSandboxes({ id }: { id: string }) {
   const resource = useMemo(() => nodeAllocations(id, () => pages.current), [id]);
   const read = useResource(resource, everyFifteen);
   const [discarding, setDiscarding] = useState<Allocation | undefined>();
+  // What is left is on other nodes, which the list of nodes names.
+  const list = useSnapshot(nodes).value;
+  const nameOf = (id: string) => list?.data.find((node) => node.id === id)?.name ?? id;
+  const elsewhere = read.value?.data.some((one) => one.former_computes.length > 0) ?? false;
+  useEffect(() => {
+    if (elsewhere && nodes.get().value === undefined) {
+      void nodes.refresh();
+    }
+  }, [elsewhere]);
   const found = read.value;
   if (found === undefined) {
     return read.stale ? (
@@ -55,12 +64,14 @@ export function NodeSandboxes({ id }: { id: string }) {
                 <Since allocation={allocation} />
               </td>
               <td data-label={t("sandboxes.issue")}>
-                {allocation.diagnostic === "" ? t("none") : t(issue(allocation.diagnostic))}
-                {allocation.discardable && (
-                  <Button className="small" onClick={() => setDiscarding(allocation)}>
-                    {t("discard")}
-                  </Button>
-                )}
+                <span className="with-action">
+                  <span>{allocation.diagnostic === "" ? t("none") : t(issue(allocation.diagnostic))}</span>
+                  {(allocation.discardable || allocation.former_computes.length > 0) && (
+                    <Button className="small" onClick={() => setDiscarding(allocation)}>
+                      {t(allocation.discardable ? "discard" : "discard.former")}
+                    </Button>
+                  )}
+                </span>
               </td>
               <td data-label={t("sandboxes.created")}>
                 <Ago time={allocation.created_at} />
@@ -83,9 +94,13 @@ export function NodeSandboxes({ id }: { id: string }) {
         <DiscardDialog
           allocationId={discarding.id}
           sessionId={discarding.session_id}
+          former={discarding.discardable ? undefined : discarding.former_computes.map(nameOf)}
           effect={{
             resource,
-            happened: (now) => now.data.find((one) => one.id === discarding.id)?.discardable !== true,
+            happened: (now) => {
+              const one = now.data.find(({ id }) => id === discarding.id);
+              return discarding.discardable ? one?.discardable !== true : !one?.former_computes.length;
+            },
           }}
           onClose={() => setDiscarding(undefined)}
         />
@@ -95,12 +110,13 @@ export function NodeSandboxes({ id }: { id: string }) {
 }
 
 function Since({ allocation }: { allocation: Allocation }) {
-  const now = useNow(5000);
   const retention = useSnapshot(deployment).value?.suspension?.retention_seconds;
   const changed = parse(allocation.compute_phase_changed_at);
-  if (allocation.compute_phase !== "suspended" || retention === undefined) {
-    return ago(changed, now);
-  }
-  const left = Math.max(changed + retention * 1000 - now, 0);
-  return t("sandboxes.suspendedFor", { time: span(now - changed), left: span(left) });
+  return useLive((now) => {
+    if (allocation.compute_phase !== "suspended" || retention === undefined) {
+      return ago(changed, now);
+    }
+    const left = Math.max(changed + retention * 1000 - now, 0);
+    return t("sandboxes.suspendedFor", { time: span(now - changed), left: span(left) });
+  });
 }

@@ -7,7 +7,6 @@ import { t } from "../text/text.ts";
 import { Button } from "../ui/button.tsx";
 import { Copyable } from "../ui/copy.tsx";
 import { Facts } from "../ui/facts.tsx";
-import { Menu } from "../ui/menu.tsx";
 import { Notice, StaleBanner } from "../ui/notice.tsx";
 import { Ago } from "../ui/time.tsx";
 import { type NodeAction, NodeDialog, operations } from "./node-dialogs.tsx";
@@ -65,32 +64,36 @@ export function NodePage({ id }: { id: string }) {
         <NodeStatus node={detail} publicUrl={found.core_url} stale={read.stale} />
         <div className="buttons">
           <Button onClick={() => setAction("edit")}>{t("edit.title")}</Button>
+          {operations(detail, setAction).map((one) => (
+            <Button key={one.label} onClick={one.run} disabled={one.disabled}>
+              {one.label}
+            </Button>
+          ))}
           <Button onClick={() => setAction("remove")}>{t("remove.title")}</Button>
-          <Menu
-            label={t("nodes.actionsFor", { name: detail.name })}
-            actions={operations(detail, setAction)}
-          />
         </div>
       </div>
       <StaleBanner of={[read]} again={() => void resource.refresh()} />
       <Draining detail={detail} />
-      <section className={dim}>
-        <Facts
-          facts={[
-            [
-              t("node.id"),
-              <Copyable key="id" text={detail.id} shown={detail.id.slice(0, 8)} label={t("node.id")} />,
-            ],
-            [t("node.lastSeen"), <Ago key="seen" time={detail.last_seen_at} />],
-            [t("node.added"), <Ago key="added" time={detail.created_at} />],
-            [t("node.labels"), <Labels key="labels" all={detail.labels} />],
-          ]}
-        />
-      </section>
-      <section className={dim}>
-        <h2>{t("node.capacity")}</h2>
-        <Capacity detail={detail} stale={read.stale} />
-      </section>
+      <div className="pair">
+        <section className={dim}>
+          <h2>{t("node.about")}</h2>
+          <Facts
+            facts={[
+              [
+                t("node.id"),
+                <Copyable key="id" text={detail.id} shown={detail.id.slice(0, 8)} label={t("node.id")} />,
+              ],
+              [t("node.lastSeen"), <Ago key="seen" time={detail.last_seen_at} />],
+              [t("node.added"), <Ago key="added" time={detail.created_at} />],
+              [t("node.labels"), <Labels key="labels" all={detail.labels} />],
+            ]}
+          />
+        </section>
+        <section className={dim}>
+          <h2>{t("node.capacity")}</h2>
+          <Capacity detail={detail} stale={read.stale} />
+        </section>
+      </div>
       <section className="card table-card">
         <h2>{t("sandboxes.title")}</h2>
         <NodeSandboxes id={id} />
@@ -100,6 +103,7 @@ export function NodePage({ id }: { id: string }) {
         <NodeHost
           detail={drawn.current?.detail ?? detail}
           range={drawn.current?.range ?? range}
+          chosen={range}
           setRange={setRange}
           stale={read.stale}
         />
@@ -126,7 +130,8 @@ function Draining({ detail }: { detail: NodeDetail }) {
   const time = moment(parse(passed ?? drain.deadline_at ?? drain.requested_at));
   return (
     <Notice look="info">
-      {t(passed === null ? "node.draining" : "node.drainPassed", { active: detail.active, time })}
+      <p>{t(passed === null ? "node.draining" : "node.drainPassed", { active: detail.active, time })}</p>
+      <p>{t("uncordon.draining")}</p>
     </Notice>
   );
 }

@@ -1,4 +1,4 @@
-import { memo, useState } from "react";
+import { memo, useDeferredValue, useMemo, useState } from "react";
 import type { Deployment, Node } from "../api/types.ts";
 import { HeadingOf, Link } from "../page/router.tsx";
 import { deployment, everyTen, nodes, useResource, useSnapshot } from "../page/store.ts";
@@ -8,11 +8,15 @@ import { Field } from "../ui/field.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { StaleBanner } from "../ui/notice.tsx";
 import { Ago } from "../ui/time.tsx";
+import { AddNodeButton } from "./add-node.tsx";
+import { CleanUpDialog } from "./clean-up.tsx";
 import { type NodeAction, NodeDialog, operations } from "./node-dialogs.tsx";
 import { NodeConfiguration, NodeStatus } from "./node-parts.tsx";
 
 /** From so many nodes on there is a filter. */
 const FILTER_ABOVE = 20;
+/** What is drawn at once of a long list; the rest follows without holding up a key or a click. */
+const AT_ONCE = 40;
 
 /** By name, then id; those whose name, id or a label holds `text`. */
 export function shown(all: Node[], text: string): Node[] {
@@ -29,6 +33,10 @@ export function NodeList() {
   const list = useResource(nodes, everyTen);
   const [filter, setFilter] = useState("");
   const [open, setOpen] = useState<{ node: Node; action: NodeAction } | undefined>();
+  const [cleaning, setCleaning] = useState(false);
+  const all = list.value?.data;
+  const rows = useMemo(() => (all === undefined ? [] : shown(all, filter)), [all, filter]);
+  const drawn = useDeferredValue(rows, rows.slice(0, AT_ONCE));
   const found = read.value;
   if (found === undefined) {
     return null;
@@ -41,13 +49,17 @@ export function NodeList() {
       </>
     );
   }
-  const all = list.value?.data;
-  const rows = all === undefined ? [] : shown(all, filter);
   // A node that was removed stays in its own dialog.
   const chosen = open && (all?.find((node) => node.id === open.node.id) ?? open.node);
   return (
     <>
-      <HeadingOf title={t("nodes.title")} />
+      <div className="title">
+        <HeadingOf title={t("nodes.title")} />
+        <div className="buttons">
+          <Button onClick={() => setCleaning(true)}>{t("cleanUp.any")}</Button>
+          <AddNodeButton main />
+        </div>
+      </div>
       <StaleBanner of={[read, list]} again={() => void nodes.refresh()} />
       {all === undefined && !list.stale && <div className="card placeholder tall" aria-hidden="true" />}
       {all?.length === 0 && (
@@ -82,13 +94,14 @@ export function NodeList() {
               </tr>
             </thead>
             <tbody>
-              {rows.map((node) => (
+              {drawn.map((node) => (
                 <Row key={node.id} node={node} found={found} stale={list.stale} setOpen={setOpen} />
               ))}
             </tbody>
           </table>
         </section>
       )}
+      {cleaning && <CleanUpDialog title="cleanUp.any" onClose={() => setCleaning(false)} />}
       {open && chosen && (
         <NodeDialog node={chosen} action={open.action} found={found} onClose={() => setOpen(undefined)} />
       )}

@@ -5,6 +5,7 @@ import { deployment, everyTen, nodes, useResource, useSnapshot } from "../page/s
 import { t } from "../text/text.ts";
 import { Facts } from "../ui/facts.tsx";
 import { StaleBanner } from "../ui/notice.tsx";
+import { AddNodeButton } from "./add-node.tsx";
 import { NodeStatus, StatusMark } from "./node-parts.tsx";
 import { type Status, statusOf } from "./node-status.ts";
 import { ResetProgress } from "./reset-progress.tsx";
@@ -63,7 +64,11 @@ function Configuration({ found }: { found: Deployment }) {
     return (
       <>
         <p>{t("overview.noConfiguration")}</p>
-        <Link to="/settings/sandbox">{t("nav.sandbox")}</Link>
+        <div className="buttons start">
+          <Link className="button" to="/settings/sandbox">
+            {t("overview.setUp")}
+          </Link>
+        </div>
       </>
     );
   }
@@ -102,7 +107,12 @@ function NodeCards({ found, list, stale, dim }: Shown) {
       <section className={dim}>
         <h2>{t("overview.nodes")}</h2>
         {list.data.length === 0 ? (
-          <p>{t("overview.noNodes")}</p>
+          <>
+            <p>{t("overview.noNodes")}</p>
+            <div className="buttons start">
+              <AddNodeButton />
+            </div>
+          </>
         ) : (
           <ul className="counts">
             {ORDER.filter((status) => counts.has(status)).map((status) => (

@@ -1,44 +1,39 @@
-// Changing what a sandbox is made of. What was typed stands against one generation; when that changes meanwhile nothing is
-// sent, and what holds now is shown beside what was typed (INV-W15).
+// Changing what a sandbox is made of and which Runtime runs in it. What was chosen stands against one generation; when
+// that changes meanwhile nothing is sent, and what holds now is shown beside what was typed (INV-W15).
 
 import { type FormEvent, useState } from "react";
 import { api, ask } from "../api/client.ts";
 import type { Deployment } from "../api/types.ts";
 import type { Resource } from "../data/resource.ts";
 import { write } from "../data/write.ts";
-import { wholeNumber } from "../format/entry.ts";
-import { deployment, nodes } from "../page/store.ts";
+import { deployment, nodes, runtimeOffer, useFresh } from "../page/store.ts";
 import { t } from "../text/text.ts";
 import { Dialog } from "../ui/dialog.tsx";
-import { Field } from "../ui/field.tsx";
+import { Check } from "../ui/field.tsx";
 import { Notice } from "../ui/notice.tsx";
 import { Actions, useSending } from "../ui/send.tsx";
+import { chosenSize, entryOf, type Kind, SizeChoice, sizeParams } from "./size.tsx";
 
-const MEMBERS = [
-  { name: "cpus", label: "resources.cpus", min: 1, max: 255, disk: false },
-  { name: "memory_mib", label: "resources.memory", min: 512, max: 1_048_576, disk: false },
-  { name: "root_disk_mib", label: "resources.root", min: 1024, max: 4_294_967_295, disk: true },
-  { name: "environment_disk_mib", label: "resources.environment", min: 1024, max: 4_294_967_295, disk: true },
-] as const;
-type Member = (typeof MEMBERS)[number]["name"];
+interface Props {
+  found: Deployment;
+  kind: Kind;
+  onClose: () => void;
+}
 
-export function ResourcesDialog({ found, onClose }: { found: Deployment; onClose: () => void }) {
+export function ResourcesDialog({ found, kind, onClose }: Props) {
   const [base, setBase] = useState(found);
   const [changed, setChanged] = useState(false);
   const [checked, setChecked] = useState(false);
-  const current = base.specification?.resources;
-  const [typed, setTyped] = useState<Record<Member, string>>(() => ({
-    cpus: String(current?.cpus ?? ""),
-    memory_mib: String(current?.memory_mib ?? ""),
-    root_disk_mib: String(current?.root_disk_mib ?? ""),
-    environment_disk_mib: String(current?.environment_disk_mib ?? ""),
-  }));
+  const [entry, setEntry] = useState(() => entryOf("current", found.specification?.resources ?? {}));
+  const [follow, setFollow] = useState(false);
   const sending = useSending();
-  const workspace = base.specification?.workspace;
-  const members = MEMBERS.filter(
-    ({ name, disk }) =>
-      !disk || (base.provider === "microsandbox" && !(name === "environment_disk_mib" && workspace)),
-  );
+  const offered = useFresh(runtimeOffer)?.value?.[kind.provider];
+  const { specification } = base;
+  const current = specification?.resources;
+  const newer =
+    offered && specification?.runtime && offered.source_commit !== specification.runtime.source_commit
+      ? offered
+      : undefined;
 
   /** What holds now takes the place of what the dialog opened with. */
   function review(now: Deployment | undefined) {
@@ -50,26 +45,30 @@ export function ResourcesDialog({ found, onClose }: { found: Deployment; onClose
   async function submit(event: FormEvent) {
     event.preventDefault();
     setChecked(true);
-    const values = members.map(({ name, min, max }) => [name, wholeNumber(typed[name], min, max)] as const);
     if (found.generation !== base.generation) {
       review(found);
       return;
     }
-    if (values.some(([, value]) => value === undefined) || base.provider === null) {
+    const resources = chosenSize(kind, entry, current);
+    if (resources === undefined) {
       return;
     }
-    const { runtime } = base.specification ?? {};
+    const runtime = follow && newer ? newer : specification?.runtime;
+    const workspace = specification?.workspace;
     const body = {
       expected_generation: base.generation,
-      provider: base.provider,
-      resources: Object.fromEntries(values) as { cpus: number; memory_mib: number },
+      provider: kind.provider,
+      resources,
       ...(runtime && { runtime }),
       ...(workspace && { workspace }),
     };
     const send = () => ask(api.PUT("/core/v1/sandbox/deployment", { body }));
     const happened = (now: Deployment) =>
       now.generation > base.generation &&
-      values.every(([name, value]) => now.specification?.resources[name] === value);
+      now.specification?.runtime?.source_commit === runtime?.source_commit &&
+      Object.entries(resources).every(
+        ([name, value]) => now.specification?.resources[name as keyof typeof resources] === value,
+      );
     await sending.send(
       () => write(send, { resource: deployment, happened }, nodes as Resource<unknown>),
       onClose,
@@ -82,22 +81,22 @@ export function ResourcesDialog({ found, onClose }: { found: Deployment; onClose
     <Dialog title={t("resources.title")} pending={sending.pending} onClose={onClose}>
       <form onSubmit={submit} noValidate>
         <p>{t("resources.text")}</p>
-        {members.map(({ name, label, min, max }) => {
-          const value = wholeNumber(typed[name], min, max);
-          const now = base.specification?.resources[name];
-          const wrong = checked && value === undefined ? t("bound.range", { min, max }) : undefined;
-          return (
-            <Field
-              key={name}
-              label={t(label)}
-              inputMode="numeric"
-              value={typed[name]}
-              onChange={(text) => setTyped({ ...typed, [name]: text })}
-              error={sending.errorOf(`resources.${name}`) ?? wrong}
-              hint={now !== undefined && now !== value ? t("resources.now", { value: now }) : undefined}
-            />
-          );
-        })}
+        <SizeChoice
+          kind={kind}
+          current={current}
+          entry={entry}
+          onChange={setEntry}
+          checked={checked}
+          errorOf={sending.errorOf}
+        />
+        {newer && (
+          <Check
+            label={t("resources.useRuntime", { commit: newer.source_commit.slice(0, 12) })}
+            title={newer.source_commit}
+            value={follow}
+            onChange={setFollow}
+          />
+        )}
         {changed && (
           <Notice look="warn" alert>
             {t("resources.stale")}
@@ -105,9 +104,9 @@ export function ResourcesDialog({ found, onClose }: { found: Deployment; onClose
         )}
         <Actions
           sending={stale ? { ...sending, failure: undefined } : sending}
-          fields={members.map(({ name }) => `resources.${name}`)}
+          fields={entry.preset === "custom" ? sizeParams(kind) : []}
           own={{
-            sandbox_reset_required: t("reset.text"),
+            sandbox_reset_required: t("reset.first"),
             sandbox_reset_in_progress: t("reset.running"),
           }}
           onCancel={onClose}

@@ -10,6 +10,7 @@ import { Facts } from "../ui/facts.tsx";
 import { Notice, StaleBanner } from "../ui/notice.tsx";
 import { ResetSection } from "./reset.tsx";
 import { ResourcesDialog } from "./resources-dialog.tsx";
+import { SavedMeanwhile, Setup } from "./setup.tsx";
 import { SuspensionForm } from "./suspension.tsx";
 
 export function SandboxSettings() {
@@ -18,6 +19,8 @@ export function SandboxSettings() {
   // A deployment that was there and is gone was reset while the page stood.
   const before = useRef(false);
   const [complete, setComplete] = useState(false);
+  // A form that somebody fills in stays, whatever is saved meanwhile.
+  const [touched, setTouched] = useState(false);
   useEffect(() => {
     const was = before.current;
     setComplete((known) => found?.provider === null && (known || was));
@@ -32,11 +35,14 @@ export function SandboxSettings() {
       <HeadingOf title={t("sandbox.title")} />
       <StaleBanner of={[read]} again={() => void deployment.refresh()} />
       {complete && <Notice look="good">{t("reset.complete")}</Notice>}
-      {found.provider === null ? (
-        <div className="empty">
-          <p>{t("sandbox.none")}</p>
-          <p>{t("sandbox.none.text")}</p>
-        </div>
+      {found.provider !== null && touched && (
+        <SavedMeanwhile found={found} onShow={() => setTouched(false)} />
+      )}
+      {found.provider === null || touched ? (
+        <>
+          {found.provider === null && !complete && <p>{t("sandbox.none")}</p>}
+          <Setup found={found} onTouch={() => setTouched(true)} onSaved={() => setTouched(false)} />
+        </>
       ) : (
         <>
           <section className={dim}>
@@ -72,6 +78,7 @@ function Summary({ found }: { found: Deployment }) {
     return null;
   }
   const { runtime, workspace } = specification;
+  const kind = provider === "e2b" ? undefined : { provider, workspace: workspace !== undefined };
   return (
     <>
       <Facts
@@ -95,7 +102,7 @@ function Summary({ found }: { found: Deployment }) {
           ...(workspace ? ([[t("sandbox.workspace"), workspace.mount]] as [string, string][]) : []),
         ]}
       />
-      {provider !== "e2b" && (
+      {kind && (
         <div className="buttons start">
           <Button onClick={() => setChanging(true)} disabled={found.reset !== null}>
             {t("resources.title")}
@@ -103,7 +110,7 @@ function Summary({ found }: { found: Deployment }) {
           {found.reset !== null && <span className="hint">{t("reset.running")}</span>}
         </div>
       )}
-      {changing && <ResourcesDialog found={found} onClose={() => setChanging(false)} />}
+      {kind && changing && <ResourcesDialog found={found} kind={kind} onClose={() => setChanging(false)} />}
     </>
   );
 }

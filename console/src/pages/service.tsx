@@ -1,32 +1,21 @@
+import { verdict } from "../adding/blocker.ts";
 import { HeadingOf } from "../page/router.tsx";
-import { deployment, useSnapshot } from "../page/store.ts";
-import { type Key, t } from "../text/text.ts";
+import { deployment, release, useFresh, useSnapshot } from "../page/store.ts";
+import { listed, t } from "../text/text.ts";
 import { Copyable } from "../ui/copy.tsx";
 import { Facts } from "../ui/facts.tsx";
 import { Notice, StaleBanner } from "../ui/notice.tsx";
 
-/** What a public address is good for, as far as it tells (core.md section 1). */
-export function verdict(address: string | null): Extract<Key, `service.${"usable" | "unset" | "loopback"}`> {
-  if (address === null) {
-    return "service.unset";
-  }
-  const host = new URL(address).hostname.replace(/\.$/, "").replace(/^\[|\]$/g, "");
-  const own =
-    host === "localhost" ||
-    host.endsWith(".localhost") ||
-    /^(127\.|0\.0\.0\.0$)/.test(host) ||
-    /^(::1?|::ffff:(7f[0-9a-f]{2}:|0:0$).*)$/.test(host);
-  return own ? "service.loopback" : "service.usable";
-}
-
 export function Service() {
   const read = useSnapshot(deployment);
+  const served = useFresh(release);
   const found = read.value;
   if (found === undefined) {
     return null;
   }
   const said = verdict(found.core_url);
-  const runtime = found.specification?.runtime;
+  const current = served?.value;
+  const backends = (["microsandbox", "docker"] as const).filter((one) => current?.providers[one]);
   return (
     <>
       <HeadingOf title={t("service.title")} />
@@ -51,20 +40,26 @@ export function Service() {
             [t("service.epoch"), found.owner_epoch],
             [t("service.generation"), found.generation],
             [
-              t("sandbox.runtime"),
-              runtime ? (
+              t("service.release"),
+              current ? (
                 <Copyable
                   key="commit"
-                  text={runtime.source_commit}
-                  shown={runtime.source_commit.slice(0, 12)}
-                  label={t("sandbox.runtime")}
+                  text={current.commit}
+                  shown={current.commit.slice(0, 12)}
+                  label={t("service.release")}
                 />
               ) : (
                 t("none")
               ),
             ],
+            [
+              t("service.backends"),
+              backends.length > 0 ? listed(backends.map((one) => t(`provider.${one}`))) : t("none"),
+            ],
           ]}
         />
+        {current === null && <p className="hint">{t("service.noRelease")}</p>}
+        {served?.failure && <p className="hint">{t("blocked.unread")}</p>}
       </section>
     </>
   );

@@ -27,3 +27,8 @@ export function t(key: Key, values: Values = {}): string {
 function shown(value: string | number): string {
   return typeof value === "number" ? number.format(value) : value;
 }
+
+const list = new Intl.ListFormat(language);
+
+/** Several names as one text. */
+export const listed = (names: string[]): string => list.format(names);

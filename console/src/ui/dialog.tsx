@@ -8,13 +8,24 @@ interface Props {
   /** A write is under way: neither Escape nor a click closes. */
   pending?: boolean;
   onClose?: () => void;
+  /** For what needs a long line. */
+  wide?: boolean;
   children: ReactNode;
 }
 
-export function Dialog({ title, pending = false, onClose, children }: Props) {
+export function Dialog({ title, pending = false, onClose, wide, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const opener = useRef<Element | null>(null);
+  const heading = useRef<HTMLHeadingElement>(null);
   const id = useId();
+  useEffect(() => {
+    // What had the focus is gone, as a step that ended: the heading has it, so that the next key is at its start.
+    const element = dialog.current;
+    const on = document.activeElement;
+    if (element?.open && (on === null || on === document.body || on === element)) {
+      heading.current?.focus();
+    }
+  });
   useEffect(() => {
     const element = dialog.current;
     if (element && !element.open) {
@@ -33,6 +44,7 @@ export function Dialog({ title, pending = false, onClose, children }: Props) {
   return (
     <dialog
       ref={dialog}
+      className={wide ? "wide" : undefined}
       aria-modal="true"
       aria-labelledby={id}
       onCancel={(event) => {
@@ -42,7 +54,9 @@ export function Dialog({ title, pending = false, onClose, children }: Props) {
         }
       }}
     >
-      <h2 id={id}>{title}</h2>
+      <h2 id={id} ref={heading} tabIndex={-1}>
+        {title}
+      </h2>
       {children}
     </dialog>
   );

@@ -61,7 +61,7 @@ interface ChoiceProps<T extends string> {
   label: string;
   value: T;
   onChange: (value: T) => void;
-  options: { value: T; label: string; text?: string }[];
+  options: { value: T; label: string; text?: string; disabled?: boolean }[];
   /** Beside each other instead of below. */
   inline?: boolean;
 }
@@ -79,6 +79,7 @@ export function Choice<T extends string>({ label, value, onChange, options, inli
             name={name}
             value={option.value}
             checked={option.value === value}
+            disabled={option.disabled}
             onChange={() => onChange(option.value)}
           />
           <span>
@@ -88,6 +89,23 @@ export function Choice<T extends string>({ label, value, onChange, options, inli
         </label>
       ))}
     </fieldset>
+  );
+}
+
+interface CheckProps {
+  label: string;
+  title?: string;
+  value: boolean;
+  onChange: (value: boolean) => void;
+}
+
+/** Yes or no. */
+export function Check({ label, title, value, onChange }: CheckProps) {
+  return (
+    <label className="check" title={title}>
+      <input type="checkbox" checked={value} onChange={(event) => onChange(event.target.checked)} />
+      <span>{label}</span>
+    </label>
   );
 }
 
