@@ -28,14 +28,21 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
     }
     let _lock = lock::take()?;
     let mut steps = Steps::default();
-    let needs = [packages::DOCKER, packages::POSTGRES, packages::IMAGE, packages::BROWSER];
+    let needs = [
+        packages::DOCKER,
+        packages::POSTGRES,
+        packages::IMAGE,
+        packages::BROWSER,
+    ];
     steps
         .run("packages", || packages::ensure_packages(&needs))
         .context("packages are missing")?;
     let web = name.is_none_or(|name| name == WEB);
     if web {
         // First, so that the program holds what is measured.
-        steps.run("console", console::build).context("the console does not build")?;
+        steps
+            .run("console", console::build)
+            .context("the console does not build")?;
     }
     let programs = steps.run("programs", || {
         let release = [
