@@ -56,6 +56,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0006_kill_owed.sql"),
         creates_installation: false,
     },
+    Migration {
+        number: 7,
+        name: "suspended allocations",
+        sql: include_str!("schema/0007_suspended_allocations.sql"),
+        creates_installation: false,
+    },
 ];
 
 /// Brings the schema to the last of `migrations`. Each is one transaction, so a failed one leaves the one before.

@@ -311,6 +311,8 @@ fn session_settings() -> Vec<(&'static str, String)> {
     vec![
         // The owner check reads after it has waited for the lock, and must see what was committed meanwhile.
         ("default_transaction_isolation", "read committed".to_owned()),
+        // Statements here take milliseconds, and compiling one by a wrong guess of its rows takes tens of them.
+        ("jit", "off".to_owned()),
         // Of notices only what an operator may have to act on.
         ("client_min_messages", "warning".to_owned()),
         ("idle_in_transaction_session_timeout", timeout.clone()),
@@ -375,6 +377,7 @@ mod tests {
         let store = Store::open(options).await.unwrap();
         let settings = "SELECT current_setting('idle_in_transaction_session_timeout') AS idle, \
              current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock, \
+             current_setting('jit') AS jit, \
              CAST(current_setting('tcp_keepalives_idle') AS BIGINT) \
              + CAST(current_setting('tcp_keepalives_interval') AS BIGINT) \
              * CAST(current_setting('tcp_keepalives_count') AS BIGINT) AS silent";
@@ -387,6 +390,7 @@ mod tests {
             for name in ["idle", "statement", "lock"] {
                 assert_eq!(row.get::<String>(name).unwrap(), "3s", "{name}");
             }
+            assert_eq!(row.get::<String>("jit").unwrap(), "off");
             assert!((1..=10).contains(&row.get::<i64>("silent").unwrap()));
         }
         store.close().await;

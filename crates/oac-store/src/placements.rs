@@ -51,10 +51,12 @@ pub struct SlotCounts {
 }
 
 impl SlotCounts {
-    /// What [`Self::from_row`] reads, of the placements `p` that the rest of the statement chooses. Each is looked up on its
-    /// own: a join makes PostgreSQL read all allocations for those of a few nodes.
-    pub(crate) const SELECTED: &str = "COUNT(*) AS retained, COUNT(*) - COUNT((SELECT a.id FROM allocations a \
-         WHERE a.placement_id = p.id AND a.compute_phase = 'suspended')) AS active FROM placements p";
+    /// What [`Self::from_row`] reads, of the placements `p` that the rest of the statement chooses and groups by node. Of
+    /// each placement an index entry is read and nothing else: the suspended ones, which are few or none, have an index of
+    /// their own, and an allocation is where its placement is.
+    pub(crate) const SELECTED: &str = "COUNT(*) AS retained, COUNT(*) - (SELECT COUNT(*) FROM allocations a \
+         WHERE a.node_id = p.node_id AND a.compute_phase = 'suspended' AND a.released_at IS NULL) AS active \
+         FROM placements p";
 
     pub(crate) fn from_row(row: &crate::row::Row) -> Result<Self, StoreError> {
         Ok(Self {
@@ -82,7 +84,7 @@ impl Read {
             None => ("p.node_id IS NULL", vec![]),
         };
         let sql = format!(
-            "SELECT {} WHERE {on} AND p.released_at IS NULL",
+            "SELECT {} WHERE {on} AND p.released_at IS NULL GROUP BY p.node_id",
             SlotCounts::SELECTED
         );
         let row = self.row(&sql, params).await?;
