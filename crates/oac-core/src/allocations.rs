@@ -11,6 +11,7 @@ mod effects;
 mod limits;
 mod places;
 mod record;
+mod samples;
 mod sandbox;
 mod steps;
 mod suspension;
@@ -25,10 +26,11 @@ use crate::{Core, task::Kind};
 
 pub(crate) use effects::{announce_reset, shown};
 pub use oac_lifecycle::allocation::Cause;
+pub use samples::Samples;
 pub(crate) use sandbox::SandboxState;
 
 /// Gives an allocation up inside the caller's transaction, which already holds the lock of its Session: archive, reset,
-/// discard. Its link credential is revoked; the worker does the rest, once `core.pokes.allocations` is notified after the
+/// discard. Its link credential is revoked; the worker does the rest, once it is told with [`GivenUp::tell`] after the
 /// commit. An allocation that is already being given up keeps its first cause.
 ///
 /// # Errors
@@ -101,8 +103,8 @@ impl GivenUp {
     pub(crate) fn tell(&self, core: &Core) {
         core.links.revoke(self.row.id);
         core.turns.notify(self.row.session_id, &self.turns);
-        core.pokes.reset_may_go_on();
-        core.pokes.allocations.notify_one();
+        core.pokes.reset_may_go_on(self.row.session_id);
+        core.pokes.changed(self.row.id);
     }
 }
 

@@ -32,6 +32,8 @@ pub trait Shared: Send + Sized + 'static {
     const NAME: &'static str;
     /// Requests of one transaction at most.
     const MOST: usize;
+    /// Requests that may wait for a transaction; a further one is told so at once. What was put back is not counted.
+    const WAITING: usize;
     /// From the begin of one transaction to that of the next, unless [`Self::MOST`] wait.
     const PACE: Duration;
 
@@ -93,11 +95,23 @@ impl<R: Shared> Default for Gathering<R> {
     }
 }
 
-/// Has a request stored. `None` when what stored it ended without an answer: what became of it is not known.
-pub(crate) async fn answered<R: Shared>(core: &Arc<Core>, request: R) -> Option<R::Answer> {
+/// Why a request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// As many wait as may, and nothing was done for it.
+    Full,
+    /// What stored it ended without an answer: what became of it is not known.
+    Lost,
+}
+
+/// Has a request stored.
+///
+/// # Errors
+/// See [`Unanswered`].
+pub(crate) async fn answered<R: Shared>(core: &Arc<Core>, request: R) -> Result<R::Answer, Unanswered> {
     let (answer, answered) = oneshot::channel();
     let gathering = R::gathering(core);
-    if gathering.add(Waiting { request, answer }) {
+    if gathering.add(Waiting { request, answer })? {
         let core_ = core.clone();
         core.tasks.spawn(Kind::Finish, R::NAME, async move {
             let storing = Storing(R::gathering(&core_));
@@ -109,7 +123,7 @@ pub(crate) async fn answered<R: Shared>(core: &Arc<Core>, request: R) -> Option<
             std::mem::forget(storing);
         });
     }
-    answered.await.ok()
+    answered.await.map_err(|_| Unanswered::Lost)
 }
 
 /// Of a task that panicked: whoever waits is told, and another task stores what comes.
@@ -119,6 +133,7 @@ impl<R: Shared> Drop for Storing<'_, R> {
     fn drop(&mut self) {
         let mut inner = self.0.inner.lock();
         inner.storing = false;
+        inner.under_way = 0;
         inner.waiting.clear();
     }
 }
@@ -134,25 +149,36 @@ impl<R: Shared> Gathering<R> {
         self.inner.lock().under_way
     }
 
+    /// Requests that have no answer yet.
+    pub fn unanswered(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.waiting.len() + inner.under_way
+    }
+
     /// True when the caller has to start what stores.
-    fn add(&self, waiting: Waiting<R>) -> bool {
+    fn add(&self, waiting: Waiting<R>) -> Result<bool, Unanswered> {
         let mut inner = self.inner.lock();
+        if inner.waiting.len() >= R::WAITING {
+            return Err(Unanswered::Full);
+        }
         inner.waiting.push_back(waiting);
         if inner.waiting.len() == R::MOST {
             self.full.notify_one();
         }
-        !std::mem::replace(&mut inner.storing, true)
+        Ok(!std::mem::replace(&mut inner.storing, true))
     }
 
+    /// After a transaction.
     fn put_back(&self, left: Vec<Waiting<R>>) {
-        self.inner.lock().put_back(left);
+        let mut inner = self.inner.lock();
+        inner.under_way = 0;
+        inner.put_back(left);
     }
 
     /// The requests of the next transaction; `None` when nothing waits, and then storing is over.
     async fn next(&self) -> Option<Vec<Waiting<R>>> {
         let due = {
             let mut inner = self.inner.lock();
-            inner.under_way = 0;
             if inner.waiting.is_empty() {
                 inner.storing = false;
                 return None;
@@ -218,6 +244,7 @@ mod tests {
         type Key = u8;
         const NAME: &'static str = "asked";
         const MOST: usize = 4;
+        const WAITING: usize = 8;
         const PACE: Duration = Duration::ZERO;
 
         fn gathering(_: &Core) -> &Gathering<Self> {
@@ -237,14 +264,18 @@ mod tests {
         }
     }
 
-    fn gathered(asked: impl IntoIterator<Item = (u8, Option<u8>)>) -> Inner<Asked> {
-        let waiting = |(number, (scope, key))| Waiting {
+    fn waiting(number: usize, scope: u8, key: Option<u8>) -> Waiting<Asked> {
+        Waiting {
             request: Asked(scope, key, number),
             answer: oneshot::channel().0,
-        };
+        }
+    }
+
+    fn gathered(asked: impl IntoIterator<Item = (u8, Option<u8>)>) -> Inner<Asked> {
         let asked = asked.into_iter().enumerate();
+        let asked = asked.map(|(number, (scope, key))| waiting(number, scope, key));
         Inner {
-            waiting: asked.map(waiting).collect(),
+            waiting: asked.collect(),
             storing: true,
             under_way: 0,
             began: None,
@@ -264,6 +295,28 @@ mod tests {
         assert_eq!(taken(&mut inner), [2]);
         assert_eq!(taken(&mut inner), [4, 5]);
         assert!(taken(&mut inner).is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_more_wait_than_may_and_there_is_room_again_once_a_transaction_took_some() {
+        let gathering = Gathering::<Asked>::default();
+        let ask = |number| gathering.add(waiting(number, 1, None));
+        assert_eq!(ask(0), Ok(true), "the first one starts what stores");
+        for number in 1..Asked::WAITING {
+            assert_eq!(ask(number), Ok(false));
+        }
+        assert_eq!(ask(Asked::WAITING), Err(Unanswered::Full));
+        assert_eq!(gathering.waiting(), Asked::WAITING);
+        let taken = gathering.next().await.unwrap();
+        assert_eq!(
+            (taken.len(), gathering.unanswered()),
+            (Asked::MOST, Asked::WAITING)
+        );
+        assert_eq!(ask(Asked::WAITING), Ok(false));
+        // What is put back lost no place.
+        gathering.put_back(taken);
+        assert_eq!(gathering.unanswered(), Asked::WAITING + 1);
+        assert_eq!(ask(0), Err(Unanswered::Full));
     }
 
     #[test]

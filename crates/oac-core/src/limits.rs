@@ -18,6 +18,14 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES: usize = 128;
 
 /// Sessions stored in one transaction: a whole one takes the database about as long as a commit.
 pub(crate) const ADMISSIONS_PER_TRANSACTION: usize = 64;
+/// Sessions that wait to be stored; who asks for a further one is told to come again. Seconds of work for a database.
+pub(crate) const ADMISSIONS_WAITING: usize = 4_096;
+/// A row that another transaction holds is looked at again after this, unless other work comes first.
+pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(10);
+/// Rows are held for milliseconds. From then on another node is as good as one whose row is still held.
+pub(crate) const HELD_SHORTLY: Duration = Duration::from_millis(100);
+/// So long a row that others hold is waited for, which is how long a database waits for a lock (core.md section 3).
+pub(crate) const HELD_LONGEST: Duration = Duration::from_secs(3);
 /// Turns of one Session that are queued, waiting or running.
 pub(crate) const UNFINISHED_TURNS: u64 = 64;
 /// Events read for a reader at once.

@@ -6,6 +6,10 @@
 //! it again with its counts, and stores the placement, whatever the caller stores with it, and the reserved allocation
 //! together. When the check fails, memory learns from it and the next candidate is tried in a further transaction.
 //!
+//! No placement waits for a node's row that another transaction holds: others wait behind it, for other nodes, and have
+//! nothing to do with that one. Rows are held for milliseconds, so [`Search`] tries again a moment later, then looks for
+//! another node, and gives up when the row stays held for as long as a database would have waited for it.
+//!
 //! New Sessions share placing transactions (`crate::sessions::admission`); whoever places the Environment of a Session that
 //! exists has one of its own, [`Placing`].
 
@@ -13,9 +17,13 @@ pub mod memory;
 pub(crate) mod pressure;
 mod view;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Recheck, Request, place, recheck};
+use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Request, place, recheck};
 use oac_model::{AllocationId, EnvironmentId, Generation, NodeId, PlacementId, ProjectId, SessionId};
 use oac_store::{
     DeploymentLock, NewAllocation, NewPlacement, PlacementRow, Read, SessionRow, StoreError, Tx,
@@ -24,6 +32,7 @@ use oac_store::{
 use crate::{
     Core, allocations,
     http::{ApiError, error::Chain},
+    limits::{HELD_LONGEST, HELD_PAUSE, HELD_SHORTLY},
     task::Kind,
 };
 
@@ -31,7 +40,7 @@ use view::locked_node_views;
 pub(crate) use view::{deployment_view, node_view, pin, view_of};
 
 /// Transactions tried for one demand; each failed one teaches memory about one node.
-pub(crate) const ATTEMPTS: usize = 64;
+const ATTEMPTS: usize = 64;
 /// How often memory's deployment is read again, beside the reads after each write.
 const DEPLOYMENT_REFRESH: Duration = Duration::from_secs(2);
 
@@ -110,6 +119,12 @@ pub enum PlaceError {
     NoProject,
     #[error("the placement was not stored")]
     Store(#[from] StoreError),
+    /// Its node's row is held, and no other node takes it.
+    #[error("another transaction holds the node's row")]
+    Held,
+    /// As many wait as may.
+    #[error("too many wait to be placed")]
+    Crowded,
     /// A defect: whether it was stored is not known.
     #[error("what was to store the placement ended without an answer")]
     Unanswered,
@@ -125,6 +140,10 @@ impl From<PlaceError> for ApiError {
             // As its key is answered from then on.
             PlaceError::NoProject => Self::invalid_api_key(),
             PlaceError::Store(error) => error.into(),
+            PlaceError::Held | PlaceError::Crowded => {
+                tracing::warn!(event = "placement_refused", error = %Chain(&error), "the database does not keep up with placements");
+                Self::database_unavailable()
+            }
             PlaceError::Unanswered => Self::internal("placement", &error),
         }
     }
@@ -164,7 +183,7 @@ impl Placing<'_> {
         let row = tx.insert_allocation(&placed.allocation(&demand)).await?;
         allocations::appeared(&tx, &row).await?;
         tx.commit().await?;
-        places.taken(core, vec![choice]);
+        places.taken(core, vec![(choice, placed.allocation_id)]);
         Ok(placed)
     }
 }
@@ -174,23 +193,32 @@ impl Placing<'_> {
 /// # Errors
 /// [`PlaceError::Refused`] with placement's answer; [`StoreError::Duplicate`] when the Environment is placed already.
 pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
-    let placing = chosen(core, demand).await;
+    begin_within(core, demand, HELD_LONGEST).await
+}
+
+/// As [`begin`], waiting so long for the row of a node that others hold.
+pub(crate) async fn begin_within(
+    core: &Core,
+    demand: Demand,
+    patience: Duration,
+) -> Result<Placing<'_>, PlaceError> {
+    let placing = chosen(core, demand, Search::with_patience(patience)).await;
     if let Err(PlaceError::Refused(answer)) = &placing {
         core.metrics.placed(*answer);
     }
     placing
 }
 
-async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> {
-    for _ in 0..ATTEMPTS {
-        let mut choices = choose(core, &[&demand.request]).await?;
-        let Some(choice) = choices.pop() else { break };
+async fn chosen(core: &Core, demand: Demand, mut search: Search) -> Result<Placing<'_>, PlaceError> {
+    loop {
+        let mut choices = choose(core, &[(&demand.request, &search)]).await?;
+        let choice = choices.pop().ok_or(PlaceError::Unanswered)?;
         let Some((node_id, pin)) = choice.node() else {
             return Err(PlaceError::Refused(choice.answer()));
         };
         let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
-        match check(core, &tx, &[(&demand.request, node_id, pin)]).await? {
-            Checked::Places(places) if places.fit(0) => {
+        let misfit = match check(core, &tx, &[(&demand.request, node_id, pin)]).await? {
+            Checked::Places(places) if places.fits(0) => {
                 if tx.keep_projects(&[demand.project_id]).await?.is_empty() {
                     return Err(PlaceError::NoProject);
                 }
@@ -206,33 +234,87 @@ async fn chosen(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceError> 
                     places,
                 });
             }
-            Checked::Places(_) | Checked::Changed => tx.rollback().await?,
+            Checked::Places(places) => places.misfit(0),
+            Checked::Changed => Misfit::Changed,
             Checked::Refused(answer) => return Err(PlaceError::Refused(answer)),
+        };
+        tx.rollback().await?;
+        drop(choice);
+        search.go_on(misfit)?;
+        if let Misfit::Held(_) = misfit {
+            tokio::time::sleep(HELD_PAUSE).await;
         }
     }
-    tracing::warn!("a demand found no node that still fits after {ATTEMPTS} attempts");
-    Err(PlaceError::Refused(Answer::Unavailable))
+}
+
+/// One demand's way from transaction to transaction.
+#[derive(Debug)]
+pub(crate) struct Search {
+    /// So long a row that others hold is waited for.
+    patience: Duration,
+    /// Transactions in which what was chosen for it no longer fitted.
+    misfits: usize,
+    /// Nodes whose rows others held, and since when it was looked at them.
+    held: BTreeMap<NodeId, Instant>,
+}
+
+impl Search {
+    pub(crate) fn with_patience(patience: Duration) -> Self {
+        Self {
+            patience,
+            misfits: 0,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Another transaction is due.
+    ///
+    /// # Errors
+    /// Enough were tried.
+    pub(crate) fn go_on(&mut self, misfit: Misfit) -> Result<(), PlaceError> {
+        if let Misfit::Held(node) = misfit {
+            let since = self.held.entry(node).or_insert_with(Instant::now);
+            if since.elapsed() >= self.patience {
+                return Err(PlaceError::Held);
+            }
+            return Ok(());
+        }
+        self.misfits += 1;
+        if self.misfits == ATTEMPTS {
+            tracing::warn!("a demand found no node that still fits after {ATTEMPTS} attempts");
+            return Err(PlaceError::Refused(Answer::Unavailable));
+        }
+        Ok(())
+    }
+
+    /// Nodes that are not waited for while there are others.
+    fn passed_over(&self) -> BTreeSet<NodeId> {
+        let long = |since: &Instant| since.elapsed() >= HELD_SHORTLY;
+        let held = self.held.iter().filter(|(_, since)| long(since));
+        held.map(|(node, _)| *node).collect()
+    }
 }
 
 /// Chooses for each of these, as if one came after the other.
 pub(crate) async fn choose<'a>(
     core: &'a Core,
-    requests: &[&Request],
+    demands: &[(&Request, &Search)],
 ) -> Result<Vec<memory::Choice<'a>>, StoreError> {
     let memory = core.hub.memory();
-    let mut choices: Vec<_> = requests.iter().map(|request| memory.choose(request)).collect();
+    let choose = |(request, search): &(&Request, &Search)| memory.choose(request, &search.passed_over());
+    let mut choices: Vec<_> = demands.iter().map(choose).collect();
     if choices.iter().any(|choice| choice.node().is_none()) {
         // Memory may be behind a deployment that was saved a moment ago.
         let remembered = memory.deployment();
         if read_deployment(core, &core.store.single()).await? != remembered {
-            for (choice, request) in choices.iter_mut().zip(requests) {
+            for (choice, demand) in choices.iter_mut().zip(demands) {
                 if choice.node().is_none() {
-                    *choice = memory.choose(request);
+                    *choice = choose(demand);
                 }
             }
         }
     }
-    for (choice, request) in choices.iter().zip(requests) {
+    for (choice, (request, _)) in choices.iter().zip(demands) {
         if choice.answer() == Answer::Unavailable {
             // Perhaps room is made, and found when it comes again.
             core.pokes.want_room(pressure::Wanted::Place((*request).clone()));
@@ -250,23 +332,40 @@ pub(crate) enum Checked {
     Changed,
 }
 
+/// Why a demand is not stored where it was to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// The node or the deployment is not as remembered, which is corrected.
+    Changed,
+    /// Another transaction holds the row of this node.
+    Held(NodeId),
+}
+
 /// Nodes as they are under their locks, with the demands that fit.
 pub(crate) struct Places {
     /// Of each demand, in their order.
-    found: Vec<Result<(), Recheck>>,
+    found: Vec<Result<(), Misfit>>,
     nodes: HashMap<NodeId, (memory::Ticket, Node)>,
 }
 
 impl Places {
     /// Whether there is room for this demand beside those before it.
-    pub(crate) fn fit(&self, demand: usize) -> bool {
+    pub(crate) fn fits(&self, demand: usize) -> bool {
         self.found.get(demand).is_some_and(Result::is_ok)
     }
 
-    /// Call it once the transaction is committed in which these choices were stored.
-    pub(crate) fn taken(self, core: &Core, choices: Vec<memory::Choice<'_>>) {
+    /// Of one that does not fit.
+    pub(crate) fn misfit(&self, demand: usize) -> Misfit {
+        let found = self.found.get(demand).copied();
+        found.and_then(Result::err).unwrap_or(Misfit::Changed)
+    }
+
+    /// Call it once the transaction is committed in which these choices were stored, each as this allocation.
+    pub(crate) fn taken(self, core: &Core, stored: Vec<(memory::Choice<'_>, AllocationId)>) {
         let mut taken: HashMap<NodeId, u32> = HashMap::new();
-        for choice in choices {
+        let mut appeared = Vec::with_capacity(stored.len());
+        for (choice, allocation) in stored {
+            appeared.push(allocation);
             core.metrics.placed(choice.answer());
             if let Some((id, _)) = choice.node() {
                 *taken.entry(id).or_default() += 1;
@@ -278,7 +377,9 @@ impl Places {
                 core.hub.memory().remember_counts(*ticket, id, active, retained);
             }
         }
-        core.pokes.allocations.notify_one();
+        for allocation in appeared {
+            core.pokes.changed(allocation);
+        }
     }
 }
 
@@ -305,17 +406,26 @@ pub(crate) async fn check(
     let mut ids: Vec<NodeId> = chosen.iter().map(|(_, id, _)| *id).collect();
     ids.sort_unstable();
     ids.dedup();
-    let mut nodes = HashMap::new();
-    for node in locked_node_views(tx, &ids, deployment.target).await? {
-        nodes.insert(node.id, (memory.ticket(), node));
+    let (mut nodes, mut retired) = (HashMap::new(), HashSet::new());
+    for (id, node) in locked_node_views(tx, &ids, deployment.target).await? {
+        match node {
+            Some(node) => drop(nodes.insert(id, (memory.ticket(), node))),
+            None => drop(retired.insert(id)),
+        }
+    }
+    for id in &retired {
+        memory.forget(*id);
     }
     let url = deployment.public_url.as_deref().unwrap_or_default();
     let mut beside: HashMap<NodeId, u32> = HashMap::new();
     let mut found = Vec::with_capacity(chosen.len());
     for (request, id, pin) in chosen {
         let Some((_, node)) = nodes.get(id) else {
-            memory.forget(*id);
-            found.push(Err(Recheck::NotReady));
+            found.push(Err(if retired.contains(id) {
+                Misfit::Changed
+            } else {
+                Misfit::Held(*id)
+            }));
             continue;
         };
         let beside = beside.entry(*id).or_default();
@@ -329,7 +439,7 @@ pub(crate) async fn check(
             Ok(()) => *beside += 1,
             Err(refused) => tracing::debug!(node_id = %id, %refused, "a chosen node no longer fits"),
         }
-        found.push(fits);
+        found.push(fits.map_err(|_| Misfit::Changed));
     }
     for ((_, id, _), found) in chosen.iter().zip(&found) {
         if let (Err(_), Some((ticket, node))) = (found, nodes.get_mut(id)) {

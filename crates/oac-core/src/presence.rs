@@ -11,7 +11,10 @@ mod generations;
 mod record;
 mod reports;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use oac_model::{ConnectionId, Digest, NodeId};
 use oac_peer::core::{Facts, Presence, RecordFailure, Recorded};
@@ -26,7 +29,7 @@ pub(crate) use reports::Reports;
 /// How often the rows of generations that nothing keeps are removed.
 const COLLECT_TIMER: Duration = Duration::from_secs(600);
 /// Tries of one transaction that met a busy database.
-const TRIES: usize = 3;
+const TRIES: u32 = 3;
 
 /// One connection of one node, as its hello or upgrade proved it.
 #[derive(Debug, Clone)]
@@ -43,6 +46,8 @@ pub(crate) struct Subject {
 pub(crate) struct Report {
     subject: Subject,
     said: Said,
+    /// Since when it was found that another transaction holds its node's row.
+    held: Option<Instant>,
 }
 
 #[derive(Debug)]

@@ -10,8 +10,9 @@
 //! renewal says which epoch it now is. Until then its transactions are refused like those of a Core that lost its lease.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use oac_lifecycle::reset::{self, Event, Left, Next, Session, State};
@@ -33,6 +34,8 @@ use crate::{
 /// How long the worker rests unless poked: while a reset stands, whoever changes what it waits for says so, and its deadline
 /// is known; a standby that takes over looks at once.
 const IDLE: Duration = Duration::from_secs(5);
+/// All Sessions are looked through in no more than one of so many parts of the time; those that something is told of at once.
+const SHARE: u32 = 10;
 /// Between two passes: of very many changes in a row one pass sees the most.
 const GAP: Duration = Duration::from_millis(200);
 /// After a pass that the database did not carry.
@@ -45,15 +48,28 @@ pub fn start(core: &Arc<Core>) {
     core.tasks.spawn(Kind::Worker, "resets", run(core.clone()));
 }
 
+/// When all Sessions are looked through, and not only those that something is told of.
+struct Pace {
+    /// The ownership and reset for which they were.
+    of: Option<(Ownership, State)>,
+    again: Instant,
+}
+
 async fn run(core: Arc<Core>) {
+    let mut pace = Pace {
+        of: None,
+        again: Instant::now(),
+    };
     loop {
         let ownership = core.owner.owned().await;
         // From before the pass on: what changes during it is told.
         core.pokes.resetting.store(true, Ordering::Relaxed);
-        let (stands, pause) = match pass(&core, &ownership).await {
+        let (stands, pause) = match pass(&core, &ownership, &mut pace).await {
             Ok(State::None) => (false, IDLE),
             Ok(state) => (true, until_deadline(&core, state).await.min(IDLE)),
             Err(error) => {
+                // What was told may be lost with it.
+                pace.of = None;
                 tracing::warn!(event = "reset_stalled", error = %Chain(&error), "a reset does not go on yet");
                 (true, FAILED)
             }
@@ -80,7 +96,7 @@ async fn until_deadline(core: &Core, state: State) -> Duration {
 }
 
 /// Takes a reset as far as it goes now; the one that still stands.
-async fn pass(core: &Core, ownership: &Ownership) -> Result<State, StoreError> {
+async fn pass(core: &Core, ownership: &Ownership, pace: &mut Pace) -> Result<State, StoreError> {
     let read = core.store.single();
     loop {
         // Most of the time there is nothing to do, which needs no lock.
@@ -95,7 +111,15 @@ async fn pass(core: &Core, ownership: &Ownership) -> Result<State, StoreError> {
             Next::PassDeadline => pass_deadline(core, ownership).await?,
             Next::Complete => complete(core, ownership).await?,
             Next::Archive => {
-                archive_all(core, ownership).await?;
+                let told = core.pokes.take_told();
+                let began = Instant::now();
+                if pace.of == Some((*ownership, state)) && began < pace.again {
+                    archive_told(core, ownership, told).await?;
+                } else {
+                    archive_all(core, ownership).await?;
+                    pace.of = Some((*ownership, state));
+                    pace.again = Instant::now() + IDLE.max(began.elapsed() * SHARE);
+                }
                 return Ok(state);
             }
         }
@@ -197,17 +221,39 @@ async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreErro
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.id);
         for session in &page {
-            match archive(core, ownership, session.id).await {
-                Ok(()) => {}
-                Err(error @ StoreError::NotOwner { .. }) => return Err(error),
-                // One that cannot be archived holds up no other.
-                Err(error) => {
-                    tracing::warn!(event = "reset_stalled", session_id = %session.id, error = %Chain(&error), "a reset does not archive a Session yet");
-                }
-            }
+            try_archive(core, ownership, session.id).await?;
         }
     }
     Ok(())
+}
+
+/// Of these Sessions, archives those that the reset archives now.
+async fn archive_told(
+    core: &Core,
+    ownership: &Ownership,
+    told: HashSet<SessionId>,
+) -> Result<(), StoreError> {
+    let read = core.store.single();
+    for id in told {
+        let state = state_of(&read.deployment().await?);
+        let session = read.reset_session(id).await?;
+        if session.is_some_and(|session| archives(state, &session)) {
+            try_archive(core, ownership, id).await?;
+        }
+    }
+    Ok(())
+}
+
+/// One that cannot be archived holds up no other.
+async fn try_archive(core: &Core, ownership: &Ownership, id: SessionId) -> Result<(), StoreError> {
+    match archive(core, ownership, id).await {
+        Ok(()) => Ok(()),
+        Err(error @ StoreError::NotOwner { .. }) => Err(error),
+        Err(error) => {
+            tracing::warn!(event = "reset_stalled", session_id = %id, error = %Chain(&error), "a reset does not archive a Session yet");
+            Ok(())
+        }
+    }
 }
 
 /// Archives one Session, if the reset still stands and still wants it.

@@ -169,6 +169,7 @@ pub async fn start_on(
         hub: Hub::new(metrics.clone()),
         links: Links::default(),
         admissions: Admissions::default(),
+        samples: Default::default(),
         turns: Turns::default(),
         accesses: Accesses::default(),
         metrics,

@@ -5,12 +5,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use oac_model::SessionId;
+use oac_model::{AllocationId, SessionId};
 use oac_store::StoreError;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
+    allocations::Samples,
     config::Config,
     http::ApiError,
     hub::Hub,
@@ -36,6 +37,8 @@ pub struct Core {
     pub links: Links,
     /// New Sessions that wait to be stored.
     pub admissions: Admissions,
+    /// What sandboxes use, on its way to be stored.
+    pub samples: Samples,
     /// What readers of Turns wait for.
     pub turns: Turns,
     /// What Sessions have open at their sandboxes beside Turns.
@@ -57,6 +60,9 @@ pub struct Pokes {
     /// The owner renews its lease at once, and so learns under which epoch it goes on.
     pub lease: Notify,
     wanted: Mutex<HashSet<SessionId>>,
+    changed: Mutex<HashSet<AllocationId>>,
+    /// Sessions of which something changed that a reset may wait for.
+    told: Mutex<HashSet<SessionId>>,
     pub(crate) pressure: Pressure,
     /// A reset stands, and what it waits for is told.
     pub(crate) resetting: AtomicBool,
@@ -68,14 +74,29 @@ impl Pokes {
     pub fn want(&self, session: SessionId) {
         self.wanted.lock().insert(session);
         self.allocations.notify_one();
-        self.reset_may_go_on();
+        self.reset_may_go_on(session);
     }
 
-    /// Something changed that a reset may wait for: a Session works no more, or a sandbox rests or is gone.
-    pub(crate) fn reset_may_go_on(&self) {
+    /// The allocation's row appeared or changed. Within one process this is not lost; a takeover looks at everything.
+    pub(crate) fn changed(&self, allocation: AllocationId) {
+        self.changed.lock().insert(allocation);
+        self.allocations.notify_one();
+    }
+
+    pub(crate) fn take_changed(&self) -> HashSet<AllocationId> {
+        std::mem::take(&mut *self.changed.lock())
+    }
+
+    /// Something of the Session changed that a reset may wait for: it works no more, or its sandbox rests or is gone.
+    pub(crate) fn reset_may_go_on(&self, session: SessionId) {
         if self.resetting.load(Ordering::Relaxed) {
+            self.told.lock().insert(session);
             self.resets.notify_one();
         }
+    }
+
+    pub(crate) fn take_told(&self) -> HashSet<SessionId> {
+        std::mem::take(&mut *self.told.lock())
     }
 
     /// A demand fits nowhere. Within one process this is not lost until the worker looked; asked again, it looks again.

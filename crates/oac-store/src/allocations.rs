@@ -167,6 +167,21 @@ impl Read {
         self.one("WHERE id = $1", params![id]).await
     }
 
+    /// Those of these allocations that there are, by ascending id.
+    pub async fn allocations(&self, ids: &[AllocationId]) -> Result<AllocationPage, StoreError> {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        let mut all = AllocationPage::default();
+        for piece in pieces(&ids) {
+            let among = format!("id IN ({})", self.dialect.places(piece.len()));
+            let values = piece.iter().map(crate::row::Column::bind).collect();
+            let page = self.readable(&among, values, None, piece.len() as u64).await?;
+            all.rows.extend(page.rows);
+            all.unreadable.extend(page.unreadable);
+        }
+        Ok(all)
+    }
+
     pub async fn allocation_of_placement(
         &self,
         id: PlacementId,

@@ -34,6 +34,15 @@ impl Dialect {
         }
     }
 
+    /// As [`Self::row_lock`], of those rows alone that nobody else has locked: the others are not selected.
+    pub(crate) fn free_row_lock(self) -> &'static str {
+        if self.is_postgres() {
+            " FOR NO KEY UPDATE SKIP LOCKED"
+        } else {
+            ""
+        }
+    }
+
     /// The end of a statement that keeps its rows from being written by others, who may read them so too.
     pub(crate) fn shared_row_lock(self) -> &'static str {
         if self.is_postgres() { " FOR SHARE" } else { "" }

@@ -65,7 +65,7 @@ impl StoreError {
     /// The same failure as an answer to a commit.
     pub(crate) fn of_commit(self) -> Self {
         match self {
-            Self::Broken { source } => Self::Unknown { source },
+            Self::Broken { source } | Self::Database { source } => Self::Unknown { source },
             other => other,
         }
     }

@@ -80,7 +80,7 @@ pub use idempotency::IdempotencyRow;
 pub use keys::{CoreKeyRow, ProjectKeyRow};
 pub use node_status::{GenerationStatusRow, NodeSampleRow};
 pub use nodes::{NewDrain, NewNode, NodeCounts, NodeHealth, NodeRow};
-pub use observations::ObservedAllocation;
+pub use observations::{ObservedAllocation, Seen};
 pub use open::{Database, OpenError, Store, StoreOptions};
 pub use operations::{NewOperation, OperationRow};
 pub use output::{OutputChunk, OutputRow};

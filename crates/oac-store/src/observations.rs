@@ -1,9 +1,12 @@
 //! What running allocations were last seen to use.
 
+use std::collections::HashSet;
+
 use oac_model::{AllocationId, NodeId, SessionId, Time};
 
 use crate::{
     ObservationStatus, StoreError, Tx,
+    many::pieces,
     row::{Column as _, Row, params},
     tx::Read,
 };
@@ -56,25 +59,43 @@ impl Read {
     }
 }
 
-impl Tx {
-    /// Keeps the sample that an observation of an unreleased allocation gave. It is not part of the lifecycle and leaves
-    /// the revision alone.
-    pub async fn save_sample(&self, id: AllocationId, sample: &serde_json::Value) -> Result<(), StoreError> {
-        self.execute(
-            "UPDATE allocations SET sample = $1, sampled_at = $2, observation = $3 WHERE id = $4 AND released_at IS NULL",
-            params![*sample, self.now(), ObservationStatus::Observed, id],
-        )
-        .await
-        .map(drop)
-    }
+/// What an observation of a running allocation gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    pub allocation_id: AllocationId,
+    /// The sample; or why there is none, and then the last one stays.
+    pub sample: Result<serde_json::Value, ObservationStatus>,
+}
 
-    /// Keeps why an observation gave no sample; the last sample stays.
-    pub async fn save_missed_sample(
-        &self,
-        id: AllocationId,
-        why: ObservationStatus,
-    ) -> Result<(), StoreError> {
-        let sql = "UPDATE allocations SET observation = $1 WHERE id = $2 AND released_at IS NULL";
-        self.execute(sql, params![why, id]).await.map(drop)
+impl Tx {
+    /// Keeps what observations gave, no two of one allocation. It is not part of the lifecycle and leaves the revision alone.
+    /// Of an allocation that is released, or that another transaction holds now, nothing is kept: it is observed again.
+    pub async fn save_observations(&self, seen: &[Seen]) -> Result<(), StoreError> {
+        let ids: Vec<AllocationId> = seen.iter().map(|one| one.allocation_id).collect();
+        let free: HashSet<AllocationId> = self.lock_free_allocations(&ids).await?.into_iter().collect();
+        let seen: Vec<&Seen> = seen
+            .iter()
+            .filter(|one| free.contains(&one.allocation_id))
+            .collect();
+        for piece in pieces(&seen) {
+            let sql = format!(
+                "UPDATE allocations SET sample = COALESCE(v.column2, sample), \
+                 sampled_at = CASE WHEN v.column2 IS NULL THEN sampled_at ELSE ${} END, observation = v.column3 \
+                 FROM (VALUES {}) AS v WHERE allocations.id = v.column1",
+                piece.len() * 3 + 1,
+                self.dialect.rows_of_places(piece.len(), 3),
+            );
+            let mut values = Vec::with_capacity(piece.len() * 3 + 1);
+            for one in piece {
+                let (sample, status) = match &one.sample {
+                    Ok(sample) => (Some(sample.clone()), ObservationStatus::Observed),
+                    Err(why) => (None, *why),
+                };
+                values.extend(params![one.allocation_id, sample, status]);
+            }
+            values.extend(params![self.now()]);
+            self.execute(&sql, values).await?;
+        }
+        Ok(())
     }
 }

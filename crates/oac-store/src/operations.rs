@@ -54,7 +54,7 @@ impl Read {
         .await
     }
 
-    /// All operations of an allocation, oldest first.
+    /// All operations of an allocation, of which there may be ever more, oldest first: for those who look back.
     pub async fn operations(&self, id: AllocationId) -> Result<Vec<OperationRow>, StoreError> {
         self.many(
             "WHERE allocation_id = $1 ORDER BY created_at, sent_at, id",

@@ -355,8 +355,7 @@ impl Tx {
     /// Makes everything this transaction wrote durable.
     ///
     /// # Errors
-    /// After [`StoreError::Unknown`] and [`StoreError::Database`] the outcome is unknown and must be read; after any other
-    /// nothing was stored.
+    /// After [`StoreError::Unknown`] the outcome is unknown and must be read; after any other nothing was stored.
     pub async fn commit(self) -> Result<(), StoreError> {
         #[cfg(feature = "faults")]
         if let Some(faults) = self.read.faults.clone() {
@@ -392,6 +391,16 @@ impl Tx {
 
     /// Locks these nodes' rows and returns those there are, retired ones included; both by ascending id.
     pub async fn lock_nodes(&self, ids: &[NodeId]) -> Result<Vec<NodeRow>, StoreError> {
+        self.lock_nodes_with(self.dialect.row_lock(), ids).await
+    }
+
+    /// As [`Self::lock_nodes`], but of those rows alone that no other transaction holds now: a node whose row is left out is
+    /// left for later, and none waits for it. SQLite has one writer, so there all are free.
+    pub async fn lock_free_nodes(&self, ids: &[NodeId]) -> Result<Vec<NodeRow>, StoreError> {
+        self.lock_nodes_with(self.dialect.free_row_lock(), ids).await
+    }
+
+    async fn lock_nodes_with(&self, lock: &str, ids: &[NodeId]) -> Result<Vec<NodeRow>, StoreError> {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         for id in &ids {
@@ -401,9 +410,8 @@ impl Tx {
         for piece in pieces(&ids) {
             // A statement locks its rows in the order in which it returns them.
             let rest = format!(
-                "WHERE id IN ({}) ORDER BY id{}",
+                "WHERE id IN ({}) ORDER BY id{lock}",
                 self.dialect.places(piece.len()),
-                self.dialect.row_lock()
             );
             let params = piece.iter().map(Column::bind).collect();
             rows.extend(self.many::<NodeRow>(&rest, params).await?);
@@ -414,6 +422,25 @@ impl Tx {
     pub async fn lock_session(&self, id: SessionId) -> Result<Option<SessionRow>, StoreError> {
         self.take(Rank::Session)?;
         self.lock_row("id = $1", id).await
+    }
+
+    /// Locks those of these allocations that are unreleased and that no other transaction holds now, and names them, by
+    /// ascending id.
+    pub async fn lock_free_allocations(&self, ids: &[AllocationId]) -> Result<Vec<AllocationId>, StoreError> {
+        self.take(Rank::Allocation)?;
+        let mut free = Vec::with_capacity(ids.len());
+        for piece in pieces(ids) {
+            let sql = format!(
+                "SELECT id FROM allocations WHERE id IN ({}) AND released_at IS NULL ORDER BY id{}",
+                self.dialect.places(piece.len()),
+                self.dialect.free_row_lock()
+            );
+            let rows = self.rows(&sql, piece.iter().map(Column::bind).collect()).await?;
+            for row in &rows {
+                free.push(row.get("id")?);
+            }
+        }
+        Ok(free)
     }
 
     pub async fn lock_allocation(&self, id: AllocationId) -> Result<Option<AllocationRow>, StoreError> {

@@ -129,6 +129,7 @@ async fn core_that_knows(ground: &Ground, nodes: &[NodeId]) -> Result<Arc<Core>>
         hub: Hub::new(metrics.clone()),
         links: Default::default(),
         admissions: Default::default(),
+        samples: Default::default(),
         releases: Default::default(),
         turns: Default::default(),
         accesses: Default::default(),

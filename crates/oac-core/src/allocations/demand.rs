@@ -1,7 +1,10 @@
 //! Sessions that need a sandbox and have none: after a create that failed, a reservation that expired, or a loss while
 //! Turns wait. Admission of new Sessions and inputs places at once; this is for the rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use oac_lifecycle::{
     Millis,
@@ -111,11 +114,16 @@ async fn try_place(core: &Core, id: SessionId) -> Result<Placing, StoreError> {
     if !wanted {
         return Ok(Placing::Done);
     }
-    let placing = match placement::begin(core, Demand::of(&session)).await {
+    // Whatever else is to be done waits for this one.
+    let placing = match placement::begin_within(core, Demand::of(&session), Duration::ZERO).await {
         Ok(placing) => placing,
-        Err(PlaceError::Refused(_) | PlaceError::Standby | PlaceError::Unanswered) => {
-            return Ok(Placing::Later);
-        }
+        Err(
+            PlaceError::Refused(_)
+            | PlaceError::Standby
+            | PlaceError::Held
+            | PlaceError::Crowded
+            | PlaceError::Unanswered,
+        ) => return Ok(Placing::Later),
         // Nobody can want it any more; an input placed it meanwhile.
         Err(PlaceError::NoProject | PlaceError::Store(StoreError::Duplicate { .. })) => {
             return Ok(Placing::Done);

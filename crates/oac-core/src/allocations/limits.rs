@@ -39,10 +39,16 @@ pub(super) const OPERATIONS_BESIDE_A_SAMPLE: usize = 4;
 pub(super) const BUSY_MILLIS: i64 = 200;
 /// A running sandbox is sampled about this often.
 pub(super) const SAMPLE_MILLIS: i64 = 30_000;
+/// Samples that wait to be stored; further ones are lost, and read again.
+pub(super) const SAMPLES_WAITING: usize = 16_384;
 /// One that finds no place for its sample at its node is looked at again after this, or twice this: not all at once.
 pub(super) const NO_SAMPLE_MILLIS: i64 = 5_000;
 /// A Session that waits for a placement is tried again after this.
 pub(super) const DEMAND_MILLIS: i64 = 2_000;
+/// Whoever changes an allocation tells of it; beside that, stored ones are looked through no more often than this, and in
+/// no more than one of so many parts of the time.
+pub(super) const FIND_MILLIS: i64 = 2_000;
+pub(super) const FIND_SHARE: i64 = 20;
 /// Resting allocations are looked through no more often than this.
 pub(super) const SCAN_MILLIS: i64 = 200;
 /// Ended steps that wait to be noted.

@@ -88,7 +88,7 @@ impl Applied {
         }
         let rests = |row: &AllocationRow| (row.released_at, row.compute_phase);
         if rests(&self.row) != rests(known) {
-            core.pokes.reset_may_go_on();
+            core.pokes.reset_may_go_on(self.row.session_id);
         }
         Ok(self)
     }
@@ -230,7 +230,7 @@ async fn apply(
     event: Event,
     detail: Detail<'_>,
 ) -> Result<Applied, ApplyError> {
-    let operations = tx.operations(row.id).await?;
+    let operations = tx.operations_in_play(row.id, &[]).await?;
     let before = state_of(&row, &operations)?;
     if event == Event::CreateIntended && row.cause.is_some() {
         // Given up before anything was sent: it is released, never begun.
@@ -439,7 +439,7 @@ pub(super) async fn give_up(tx: &Tx, id: AllocationId, cause: Cause) -> Result<G
     if super::suspension::owns(&row) {
         return super::suspension::give_up(tx, row, cause).await;
     }
-    let operations = tx.operations(id).await?;
+    let operations = tx.operations_in_play(id, &[]).await?;
     let before = state_of(&row, &operations)?;
     let event = Event::GivenUp(cause);
     let state = next(&row, before, event)?;

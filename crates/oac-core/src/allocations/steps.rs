@@ -3,14 +3,11 @@
 use oac_lifecycle::allocation::{Action, Event, Sighting, State};
 use oac_model::{ConnectionId, NodeId, OperationId, ProviderKind, Secret};
 use oac_peer::FailureCode;
-use oac_store::{AllocationRow, ObservationStatus, StoreError};
+use oac_store::AllocationRow;
 use oac_wire::{
     Nullable,
     frames::{Arguments, ResponseResult},
-    shapes::{
-        Bootstrap, Compute, Link, LinkResource, LinkResourceKind, Observation, ObservationMode,
-        ObservedInstance,
-    },
+    shapes::{Bootstrap, Link, LinkResource, LinkResourceKind},
 };
 
 use super::{
@@ -100,7 +97,7 @@ pub(super) async fn busy(stored: &Result<Applied, ApplyError>, tries: &mut usize
     true
 }
 
-fn request(
+pub(super) fn request(
     core: &Core,
     row: &AllocationRow,
     arguments: Arguments,
@@ -350,70 +347,6 @@ pub(super) async fn confirm_loss(core: &Core, row: &AllocationRow, on: Connectio
         Err(error) => {
             tracing::warn!(allocation_id = %row.id, error = %Chain(&error), "a confirmed loss is not stored yet");
             Done::Failed
-        }
-    }
-}
-
-/// Reads what the sandbox uses, of one that can be suspended its present compute; failing to is no event, and is shown
-/// instead.
-pub(super) async fn sample(core: &Core, row: &AllocationRow, compute: Option<Box<Compute>>) -> Done {
-    if let Err(error) = observed(core, row, compute).await {
-        tracing::debug!(allocation_id = %row.id, error = %Chain(&error), "a sample is not stored");
-    }
-    Done::Stored
-}
-
-async fn observed(core: &Core, row: &AllocationRow, compute: Option<Box<Compute>>) -> Result<(), StoreError> {
-    let deployment = core.store.single().deployment().await?;
-    let observation = Observation {
-        mode: ObservationMode::Managed,
-        session_id: row.session_id,
-        instance: ObservedInstance {
-            provider_key: deployment.installation_id,
-            compute_phase: row.compute_phase,
-            compute: Nullable(compute.map(|compute| *compute)),
-        },
-    };
-    let arguments = Arguments::Observe(Box::new(observation));
-    let Some(request) = request(core, row, arguments, limits::OBSERVE) else {
-        return Ok(());
-    };
-    let outcome = core.hub.call(&core.owner, request).await;
-    let missed = missed(&outcome);
-    let Some(ownership) = core
-        .owner
-        .ownership()
-        .filter(|_| missed.is_none() || missed != row.observation)
-    else {
-        return Ok(());
-    };
-    let tx = core.store.begin(&ownership).await?;
-    match (outcome, missed) {
-        (CallOutcome::Ok(Some(ResponseResult::Sample(sample))), None) => {
-            let Ok(sample) = serde_json::to_value(&sample) else {
-                return Ok(());
-            };
-            tx.save_sample(row.id, &sample).await?;
-        }
-        (_, Some(why)) => tx.save_missed_sample(row.id, why).await?,
-        (_, None) => return Ok(()),
-    }
-    tx.commit().await
-}
-
-/// Why an observation gave no sample, as it is shown.
-fn missed(outcome: &CallOutcome) -> Option<ObservationStatus> {
-    match outcome {
-        CallOutcome::Ok(Some(ResponseResult::Sample(_))) => None,
-        CallOutcome::Unsupported => Some(ObservationStatus::Unsupported),
-        CallOutcome::Refused { code, .. } => Some(match code {
-            FailureCode::RuntimeNotRunning | FailureCode::NotFound => ObservationStatus::RuntimeNotRunning,
-            FailureCode::Ownership => ObservationStatus::Ownership,
-            _ => ObservationStatus::Unavailable,
-        }),
-        // Another result is none of `observe`; the other three are no answer.
-        CallOutcome::Ok(_) | CallOutcome::Unconfirmed | CallOutcome::Uncertain | CallOutcome::Unavailable => {
-            Some(ObservationStatus::Unavailable)
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The pass: what is due, what is next for it, and who does it.
 //!
 //! One task holds the watches and starts steps; each step is a task of its own, so that no node waits for another. A
-//! pass takes no argument: poked or by timer it reads what is stored and plans. Running allocations, of which there may
-//! be 100,000, are planned only when their time came, their node connected or their link went.
+//! pass takes no argument: poked or by timer it reads what is stored and plans. There may be 100,000 allocations, so one is
+//! read only when it was told of, a step of it ended, its time came, its node connected or its link went; now and then all
+//! are looked through that something is to be done for, whoever told of them.
 
 mod plan;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ use oac_lifecycle::{
     allocation::Noted,
     suspension::{self, Answer},
 };
-use oac_model::{AllocationId, AllocationState, ConnectionId, NodeId, SessionId};
+use oac_model::{AllocationId, AllocationState, ConnectionId, Generation, NodeId, SessionId};
 use oac_store::{AllocationRow, Ownership, StoreError};
 
 use tokio::sync::mpsc;
@@ -43,14 +44,23 @@ struct Tracked {
     nodes: Vec<(NodeId, Option<ConnectionId>)>,
     /// Whether it was linked then.
     linked: bool,
-    /// The row's revision it was last planned with, and whether its node was ready for it.
-    planned: (i64, bool),
+    planned: Planned,
     due: Millis,
     sampled: Millis,
     /// Until then it is suspended as soon as it is idle: a demand fits nowhere else.
     early: Option<Millis>,
     /// Before, it is not chosen for that again: it was tried, and others may do better.
     tried: Millis,
+}
+
+/// What an allocation was last planned with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Planned {
+    revision: i64,
+    node: Option<NodeId>,
+    generation: Generation,
+    /// Whether its node was ready for it.
+    ready: bool,
 }
 
 impl Tracked {
@@ -65,6 +75,8 @@ struct Worker {
     started: Instant,
     tracked: BTreeMap<AllocationId, Tracked>,
     in_flight: HashSet<AllocationId>,
+    /// Told of, or ended with a step: planned with the next pass.
+    fresh: BTreeSet<AllocationId>,
     places: Arc<Places>,
     ended: mpsc::Receiver<Finished>,
     /// Given to each step; bounded, a step that ended waits for its place.
@@ -85,6 +97,8 @@ struct Worker {
     next_due: Millis,
     /// Tracked allocations are looked through no earlier.
     scan_at: Millis,
+    /// Stored ones are looked through no earlier.
+    find_at: Millis,
 }
 
 struct Finished {
@@ -152,6 +166,7 @@ impl Worker {
             started: Instant::now(),
             tracked: BTreeMap::new(),
             in_flight: HashSet::new(),
+            fresh: BTreeSet::new(),
             places: Arc::new(Places::new()),
             ended,
             ending,
@@ -164,6 +179,7 @@ impl Worker {
             relieve_at: 0,
             next_due: 0,
             scan_at: 0,
+            find_at: 0,
         }
     }
 
@@ -242,7 +258,12 @@ impl Worker {
             session_id: row.session_id,
             nodes: row.node_id.map(|node| (node, None)).into_iter().collect(),
             linked: false,
-            planned: (0, false),
+            planned: Planned {
+                revision: 0,
+                node: row.node_id,
+                generation: row.deployment_generation,
+                ready: false,
+            },
             due: 0,
             sampled: Millis::MIN / 2,
             early: None,
@@ -251,6 +272,28 @@ impl Worker {
     }
 
     async fn pass(&mut self) -> Result<(), StoreError> {
+        let began = self.now();
+        if began >= self.find_at {
+            self.find().await?;
+            let took = self.now() - began;
+            self.find_at = self.now() + limits::FIND_MILLIS.max(took * limits::FIND_SHARE);
+        }
+        self.fresh.extend(self.core.pokes.take_changed());
+        let due = self.due();
+        self.fresh.extend(due);
+        while !self.fresh.is_empty() {
+            let ids: Vec<AllocationId> = self.fresh.iter().take(limits::PAGE as usize).copied().collect();
+            self.look(&ids).await?;
+            for id in ids {
+                self.fresh.remove(&id);
+            }
+        }
+        self.place_waiting().await;
+        self.relieve().await
+    }
+
+    /// Plans what is stored in a state in which something is to be done.
+    async fn find(&mut self) -> Result<(), StoreError> {
         for state in [
             AllocationState::Reserved,
             AllocationState::Creating,
@@ -258,12 +301,8 @@ impl Worker {
         ] {
             let mut after = None;
             loop {
-                let page = self
-                    .core
-                    .store
-                    .single()
-                    .allocations_in_state(state, after, limits::PAGE)
-                    .await?;
+                let read = self.core.store.single();
+                let page = read.allocations_in_state(state, after, limits::PAGE).await?;
                 let Some(last) = page.last() else { break };
                 after = Some(last);
                 for (id, error) in page.unreadable {
@@ -276,17 +315,27 @@ impl Worker {
                 }
             }
         }
-        for id in self.due() {
-            match self.core.store.single().allocation(id).await {
-                Err(error) => self.pass_over(id, error)?,
-                Ok(Some(row)) if row.released_at.is_none() || held::owns(&row) => self.plan(row).await?,
-                Ok(_) => {
-                    self.tracked.remove(&id);
-                }
+        Ok(())
+    }
+
+    /// Plans these, and forgets those that are over.
+    async fn look(&mut self, ids: &[AllocationId]) -> Result<(), StoreError> {
+        let mut gone: BTreeSet<AllocationId> = ids.iter().copied().collect();
+        let page = self.core.store.single().allocations(ids).await?;
+        for (id, error) in page.unreadable {
+            gone.remove(&id);
+            self.pass_over(id, error)?;
+        }
+        for row in page.rows {
+            if row.released_at.is_none() || held::owns(&row) {
+                gone.remove(&row.id);
+                self.plan(row).await?;
             }
         }
-        self.place_waiting().await;
-        self.relieve().await
+        for id in gone {
+            self.tracked.remove(&id);
+        }
+        Ok(())
     }
 
     async fn plan(&mut self, row: AllocationRow) -> Result<(), StoreError> {
@@ -331,6 +380,7 @@ impl Worker {
             }
         }
         let mut connected: HashMap<NodeId, Option<ConnectionId>> = HashMap::new();
+        let mut readiness: HashMap<(NodeId, Generation), bool> = HashMap::new();
         let mut due = Vec::new();
         for (id, tracked) in &self.tracked {
             if self.in_flight.contains(id) {
@@ -342,7 +392,14 @@ impl Worker {
                     .or_insert_with(|| connection(&self.core, *node));
                 *seen == *connection
             });
-            if now >= tracked.due || !same || tracked.linked != linked(&self.core, *id) {
+            let Planned {
+                generation, ready, ..
+            } = tracked.planned;
+            let as_ready = tracked.planned.node.is_none_or(|node| {
+                let is_ready = || self.core.hub.is_ready(node, generation);
+                *readiness.entry((node, generation)).or_insert_with(is_ready) == ready
+            });
+            if now >= tracked.due || !same || !as_ready || tracked.linked != linked(&self.core, *id) {
                 due.push(*id);
             } else {
                 self.next_due = self.next_due.min(tracked.due);
@@ -360,7 +417,7 @@ impl Worker {
         let mut nodes = tracked.nodes.iter();
         let same = nodes.all(|(node, seen)| *seen == connection(&self.core, *node))
             && tracked.linked == linked(&self.core, row.id)
-            && tracked.planned == (row.revision, self.is_ready(row));
+            && tracked.planned == self.as_planned(row);
         if !same {
             return false;
         }
@@ -377,6 +434,15 @@ impl Worker {
     fn is_ready(&self, row: &AllocationRow) -> bool {
         let ready = |node| self.core.hub.is_ready(node, row.deployment_generation);
         row.node_id.is_some_and(ready)
+    }
+
+    fn as_planned(&self, row: &AllocationRow) -> Planned {
+        Planned {
+            revision: row.revision,
+            node: row.node_id,
+            generation: row.deployment_generation,
+            ready: self.is_ready(row),
+        }
     }
 
     /// Begins a step, with its place at the node it sends to.
@@ -433,6 +499,9 @@ impl Worker {
             Done::Told(Told::Crowded) => tracked.due = now + limits::BUSY_MILLIS,
             Done::Told(told) => tell(&mut tracked.watch, told, now),
             Done::Failed => tracked.due = now + limits::FAILED_PASS.as_millis() as Millis,
+        }
+        if tracked.due == now {
+            self.fresh.insert(row.id);
         }
         if let Some(on) = lost {
             self.begin(row, None, move |core, row| {
@@ -524,6 +593,7 @@ impl Worker {
             false => Millis::MAX,
         };
         let due = self.next_due.max(self.scan_at).min(placing).min(relieving);
+        let due = due.min(self.find_at);
         let pause = Duration::from_millis(due.saturating_sub(now).clamp(1, 60_000).unsigned_abs());
         pause.min(limits::IDLE_PASS)
     }

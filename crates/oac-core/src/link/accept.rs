@@ -93,7 +93,7 @@ async fn serve(core: Arc<Core>, socket: WebSocket, address: IpAddr) {
     };
     core.links.leave(&link);
     tracing::info!(%allocation, %connection, %end, "a sandbox's link ended");
-    core.pokes.allocations.notify_one();
+    core.pokes.changed(allocation);
 }
 
 /// Hello and welcome. `None` after anything else; the peer was told what it may know.

@@ -205,9 +205,13 @@ impl Memory {
 
     /// Chooses, and holds the chosen node's slot until the returned choice is dropped, so that callers at the same moment
     /// spread over the nodes instead of queueing for one row.
-    pub fn choose(&self, request: &Request) -> Choice<'_> {
+    ///
+    /// None of `without` is chosen unless it is the only one.
+    pub fn choose(&self, request: &Request, without: &BTreeSet<NodeId>) -> Choice<'_> {
         let mut inner = self.inner.lock();
-        let answer = inner.answer(request);
+        let answer = inner
+            .first(request, without)
+            .unwrap_or_else(|| inner.answer(request));
         let mut held = None;
         if let Answer::Node { id, .. } = answer {
             held = Some(id);
@@ -254,15 +258,24 @@ impl Inner {
         }
     }
 
+    /// The first node in order that takes the request.
+    fn first(&self, request: &Request, without: &BTreeSet<NodeId>) -> Option<Answer> {
+        let ranked = self.ranks.iter().map(Rank::node);
+        // The nodes behind it could only come later.
+        ranked.filter(|id| !without.contains(id)).find_map(|id| {
+            let answer = place(
+                request,
+                &self.deployment,
+                self.nodes.get(&id).map(|entry| &entry.node),
+            );
+            matches!(answer, Answer::Node { .. }).then_some(answer)
+        })
+    }
+
     /// What `place` answers of all nodes.
     fn answer(&self, request: &Request) -> Answer {
-        for rank in &self.ranks {
-            let node = self.nodes.get(&rank.node()).map(|entry| &entry.node);
-            let answer = place(request, &self.deployment, node);
-            // The nodes behind it could only come later.
-            if matches!(answer, Answer::Node { .. }) {
-                return answer;
-            }
+        if let Some(answer) = self.first(request, &BTreeSet::new()) {
+            return answer;
         }
         place(
             request,
@@ -357,6 +370,10 @@ mod tests {
         }
     }
 
+    fn choose(memory: &Memory) -> Choice<'_> {
+        memory.choose(&Request::default(), &BTreeSet::new())
+    }
+
     fn memory() -> Memory {
         let memory = Memory::default();
         let deployment = Deployment {
@@ -392,18 +409,37 @@ mod tests {
     fn callers_at_the_same_moment_share_the_slots_a_node_has() {
         let memory = memory();
         memory.remember(memory.ticket(), node(0));
-        let first = memory.choose(&Request::default());
-        let second = memory.choose(&Request::default());
+        let first = choose(&memory);
+        let second = choose(&memory);
         assert!(first.node().is_some() && second.node().is_some());
-        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        assert_eq!(choose(&memory).answer(), Answer::Unavailable);
         drop(first);
-        assert!(memory.choose(&Request::default()).node().is_some());
+        assert!(choose(&memory).node().is_some());
         // The second one's transaction stored it: counted once, whether remembered before or after the choice ends.
         memory.remember(memory.ticket(), node(1));
         drop(second);
-        let third = memory.choose(&Request::default());
+        let third = choose(&memory);
         assert!(third.node().is_some());
-        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        assert_eq!(choose(&memory).answer(), Answer::Unavailable);
+    }
+
+    #[test]
+    fn a_node_to_be_passed_over_is_chosen_only_where_no_other_takes_the_request() {
+        let memory = memory();
+        let ids: Vec<NodeId> = (0..2).map(|_| NodeId::random()).collect();
+        for id in &ids {
+            let node = Node { id: *id, ..node(0) };
+            memory.remember(memory.ticket(), node);
+        }
+        let first = choose(&memory);
+        let without = BTreeSet::from([first.node().unwrap().0]);
+        let beside: Vec<_> = (0..3)
+            .map(|_| memory.choose(&Request::default(), &without))
+            .collect();
+        let chosen: Vec<NodeId> = beside.iter().map(|choice| choice.node().unwrap().0).collect();
+        let other = *ids.iter().find(|id| !without.contains(id)).unwrap();
+        assert_eq!(chosen[..2], [other, other]);
+        assert_eq!(chosen[2], first.node().unwrap().0, "the other one is full");
     }
 
     /// Whatever memory was told in whatever order, it answers what placement answers of all its nodes.
@@ -446,7 +482,7 @@ mod tests {
                 3 => memory.remember_counts(ticket, id, active, active),
                 4 => memory.disconnected(ticket, id),
                 5 => memory.forget(id),
-                6 => held.push(memory.choose(&Request::default())),
+                6 => held.push(choose(&memory)),
                 _ => drop(held.pop()),
             }
             for request in [&Request::default(), &labelled] {
@@ -474,11 +510,11 @@ mod tests {
         memory.remember(newer, node(2));
         memory.remember(older, node(0));
         memory.remember_counts(older, node(0).id, 0, 0);
-        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        assert_eq!(choose(&memory).answer(), Answer::Unavailable);
         memory.disconnected(older, node(0).id);
         memory.remember_counts(memory.ticket(), node(0).id, 1, 1);
-        assert!(memory.choose(&Request::default()).node().is_some());
+        assert!(choose(&memory).node().is_some());
         memory.disconnected(memory.ticket(), node(0).id);
-        assert_eq!(memory.choose(&Request::default()).answer(), Answer::Unavailable);
+        assert_eq!(choose(&memory).answer(), Answer::Unavailable);
     }
 }

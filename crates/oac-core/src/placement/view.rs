@@ -65,27 +65,25 @@ pub(crate) async fn node_view(
     Ok(view_of(tx, row, &statuses, counts, target))
 }
 
-/// Those of these nodes that are not retired, locked and exactly as they are.
+/// Nodes, each locked and exactly as it is; `None` when it is retired. Those that another transaction holds are left out.
 pub(super) async fn locked_node_views(
     tx: &Tx,
     ids: &[NodeId],
     target: Option<Generation>,
-) -> Result<Vec<Node>, StoreError> {
-    let mut rows = tx.lock_nodes(ids).await?;
-    rows.retain(|row| row.retired_at.is_none());
+) -> Result<Vec<(NodeId, Option<Node>)>, StoreError> {
+    let rows = tx.lock_free_nodes(ids).await?;
+    let ids: Vec<NodeId> = rows.iter().map(|row| row.id).collect();
     let managing = rows.iter().filter(|row| row.generation_management == Some(true));
     let managing: Vec<NodeId> = managing.map(|row| row.id).collect();
     let statuses = tx.generation_statuses_of(&managing).await?;
-    let counts = tx.slot_counts_of(ids).await?;
+    let counts = tx.slot_counts_of(&ids).await?;
     let view = |row: &NodeRow| {
+        if row.retired_at.is_some() {
+            return (row.id, None);
+        }
         let statuses = statuses.get(&row.id).map_or(&[][..], Vec::as_slice);
-        view_of(
-            tx,
-            row,
-            statuses,
-            counts.get(&row.id).copied().unwrap_or_default(),
-            target,
-        )
+        let counts = counts.get(&row.id).copied().unwrap_or_default();
+        (row.id, Some(view_of(tx, row, statuses, counts, target)))
     };
     Ok(rows.iter().map(view).collect())
 }

@@ -1,10 +1,11 @@
 //! One transaction of several nodes' reports.
 //!
-//! Under the locks of their rows each report is judged alone, and what is refused writes nothing; the rest is written
+//! Under the locks of their rows each report is judged alone; one whose node's row another transaction holds is left for
+//! later. What is refused writes nothing; the rest is written
 //! with one statement for each kind of thing. A refusal that only shows after presence was written (a digest) makes the
 //! transaction begin anew without that report.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use oac_model::{Generation, HostMeasurements, NodeId, ProviderKind, Resources, recommend};
 use oac_peer::core::{Facts, RecordFailure};
@@ -23,14 +24,19 @@ const SAMPLE_MILLIS: i64 = 30_000;
 
 /// What one try of the transaction came to.
 enum Tried {
-    Stored(Vec<Option<Facts>>),
+    Stored {
+        facts: HashMap<NodeId, Facts>,
+        /// Nodes of which nothing was stored: another transaction holds their rows.
+        held: HashSet<NodeId>,
+    },
     /// Something in it depends on the target, whose lock comes before the nodes'.
     NeedsDeployment,
     Refused(Vec<(usize, RecordFailure)>),
 }
 
-/// Stores `reports`, all of one ownership and of different nodes, and answers each in their order.
-pub(super) async fn record(core: &Core, reports: &[&Report]) -> Result<Vec<Answer>, StoreError> {
+/// Stores `reports`, all of one ownership and of different nodes, and answers each in their order; `None` when another
+/// transaction holds its node's row, which no other node waits for.
+pub(super) async fn record(core: &Core, reports: &[&Report]) -> Result<Vec<Option<Answer>>, StoreError> {
     let mut refused: HashMap<usize, RecordFailure> = HashMap::new();
     let mut with_deployment = reports.iter().any(|r| matches!(r.said, Said::Hello(_)));
     loop {
@@ -39,13 +45,13 @@ pub(super) async fn record(core: &Core, reports: &[&Report]) -> Result<Vec<Answe
         match record_once(core, &chosen, with_deployment).await? {
             Tried::NeedsDeployment => with_deployment = true,
             Tried::Refused(more) => refused.extend(more.into_iter().map(|(i, failure)| (left[i], failure))),
-            Tried::Stored(facts) => {
-                let mut stored: HashMap<usize, Option<Facts>> = left.into_iter().zip(facts).collect();
-                let answer = |i| match refused.remove(&i) {
-                    Some(failure) => Err(failure),
-                    None => Ok(stored.remove(&i).flatten()),
+            Tried::Stored { mut facts, held } => {
+                let answer = |(i, report): (usize, &&Report)| match refused.remove(&i) {
+                    Some(failure) => Some(Err(failure)),
+                    None if held.contains(&report.subject.node_id) => None,
+                    None => Some(Ok(facts.remove(&report.subject.node_id))),
                 };
-                return Ok((0..reports.len()).map(answer).collect());
+                return Ok(reports.iter().enumerate().map(answer).collect());
             }
         }
     }
@@ -67,7 +73,10 @@ struct Reporting<'a> {
 
 async fn record_once(core: &Core, reports: &[&Report], with_deployment: bool) -> Result<Tried, StoreError> {
     let Some(first) = reports.first() else {
-        return Ok(Tried::Stored(Vec::new()));
+        return Ok(Tried::Stored {
+            facts: HashMap::new(),
+            held: HashSet::new(),
+        });
     };
     let tx = core.store.begin(&first.subject.ownership).await?;
     if with_deployment {
@@ -75,15 +84,20 @@ async fn record_once(core: &Core, reports: &[&Report], with_deployment: bool) ->
     }
     let ids: Vec<NodeId> = reports.iter().map(|r| r.subject.node_id).collect();
     let rows: HashMap<NodeId, NodeRow> = {
-        let rows = tx.lock_nodes(&ids).await?;
+        let rows = tx.lock_free_nodes(&ids).await?;
         rows.into_iter().map(|row| (row.id, row)).collect()
     };
+    // A row stays when its node is retired.
+    let mut held: HashSet<NodeId> = ids.into_iter().collect();
+    held.retain(|id| !rows.contains_key(id));
     let (mut reporting, mut leaving, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, report) in reports.iter().copied().enumerate() {
-        let row = rows.get(&report.subject.node_id);
+        let Some(row) = rows.get(&report.subject.node_id) else {
+            continue;
+        };
         match judge(&tx, report, row) {
             Ok(Some(one)) => reporting.push(one),
-            Ok(None) if row.is_some_and(|r| r.connection_id == Some(report.subject.connection_id)) => {
+            Ok(None) if row.connection_id == Some(report.subject.connection_id) => {
                 leaving.push((report.subject.node_id, report.subject.connection_id));
             }
             Ok(None) => {}
@@ -177,22 +191,18 @@ async fn record_once(core: &Core, reports: &[&Report], with_deployment: bool) ->
     for (ticket, id) in gone {
         memory.disconnected(ticket, id);
     }
-    Ok(Tried::Stored(ids.iter().map(|id| facts.remove(id)).collect()))
+    Ok(Tried::Stored { facts, held })
 }
 
 /// Whether a report may be recorded, by its node's row; `None` for one that only says goodbye.
-fn judge<'a>(
-    tx: &Tx,
-    report: &'a Report,
-    row: Option<&'a NodeRow>,
-) -> Result<Option<Reporting<'a>>, RecordFailure> {
+fn judge<'a>(tx: &Tx, report: &'a Report, row: &'a NodeRow) -> Result<Option<Reporting<'a>>, RecordFailure> {
     let (health, hello) = match &report.said {
         Said::Hello(presence) => (&presence.health, Some(presence.managing)),
         Said::Heartbeat(health) => (&**health, None),
         Said::Goodbye => return Ok(None),
     };
     let subject = &report.subject;
-    let before = row
+    let before = Some(row)
         .filter(|row| row.retired_at.is_none() && row.credential_digest.matches(&subject.credential))
         .ok_or(RecordFailure::Credential)?;
     let epoch = subject.ownership.epoch;

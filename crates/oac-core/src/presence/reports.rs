@@ -3,7 +3,10 @@
 //! A lone report waits for nobody; under load a transaction begins every [`Report::PACE`], or without a pause while more
 //! than one transaction's worth waits.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use oac_model::NodeId;
 use oac_peer::core::RecordFailure;
@@ -14,6 +17,7 @@ use crate::{
     Core,
     gathering::{self, Gathering, Shared, Waiting},
     http::error::Chain,
+    limits::HELD_LONGEST,
 };
 
 /// Reports that wait to be stored. A connection has one of each kind at most.
@@ -28,6 +32,8 @@ impl Shared for Report {
     const NAME: &'static str = "node reports";
     /// What a statement of the store names at once.
     const MOST: usize = oac_store::limits::ROWS_PER_STATEMENT;
+    /// One of each kind of as many nodes as are ever connected.
+    const WAITING: usize = 65_536;
     const PACE: Duration = Duration::from_millis(50);
 
     fn gathering(core: &Core) -> &Reports {
@@ -43,8 +49,7 @@ impl Shared for Report {
     }
 
     async fn store(core: &Core, reports: Vec<Waiting<Self>>) -> Vec<Waiting<Self>> {
-        store(core, reports).await;
-        Vec::new()
+        store(core, reports).await
     }
 }
 
@@ -53,13 +58,14 @@ pub(super) async fn stored(core: &Arc<Core>, subject: &Subject, said: Said) -> A
     let report = Report {
         subject: subject.clone(),
         said,
+        held: None,
     };
     let answer = gathering::answered(core, report).await;
     answer.unwrap_or(Err(RecordFailure::Storage))
 }
 
-/// Stores reports and answers each.
-async fn store(core: &Core, waiting: Vec<Waiting<Report>>) {
+/// Stores reports and answers each; those whose node's row is held come again.
+async fn store(core: &Core, waiting: Vec<Waiting<Report>>) -> Vec<Waiting<Report>> {
     let reports: Vec<&Report> = waiting.iter().map(|w| &w.request).collect();
     let answers = match tried(core, &reports).await {
         Ok(answers) => answers,
@@ -68,24 +74,40 @@ async fn store(core: &Core, waiting: Vec<Waiting<Report>>) {
             let mut answers = Vec::new();
             for report in &reports {
                 let alone = tried(core, &[*report]).await;
-                answers.extend(alone.unwrap_or_else(|_| vec![Err(RecordFailure::Storage)]));
+                answers.extend(alone.unwrap_or_else(|_| vec![Some(Err(RecordFailure::Storage))]));
             }
             answers
         }
-        Err(_) => reports.iter().map(|_| Err(RecordFailure::Storage)).collect(),
+        Err(_) => {
+            let failed = |_| Some(Err(RecordFailure::Storage));
+            reports.iter().map(failed).collect()
+        }
     };
-    for (waiting, answer) in waiting.into_iter().zip(answers) {
-        waiting.answer(answer);
+    let mut again = Vec::new();
+    for (mut waiting, answer) in waiting.into_iter().zip(answers) {
+        match answer {
+            Some(answer) => waiting.answer(answer),
+            None => {
+                let since = *waiting.request.held.get_or_insert_with(Instant::now);
+                if since.elapsed() < HELD_LONGEST * TRIES {
+                    again.push(waiting);
+                } else {
+                    waiting.answer(Err(RecordFailure::Storage));
+                }
+            }
+        }
     }
+    again
 }
 
-async fn tried(core: &Core, reports: &[&Report]) -> Result<Vec<Answer>, StoreError> {
+async fn tried(core: &Core, reports: &[&Report]) -> Result<Vec<Option<Answer>>, StoreError> {
     let mut tries = 0;
     loop {
         tries += 1;
         match record::record(core, reports).await {
             Err(StoreError::NotOwner { .. }) => {
-                return Ok(reports.iter().map(|_| Err(RecordFailure::Epoch)).collect());
+                let failed = |_| Some(Err(RecordFailure::Epoch));
+                return Ok(reports.iter().map(failed).collect());
             }
             Err(error) => {
                 tracing::warn!(event = "reports_not_stored", reports = reports.len(), error = %Chain(&error), "node reports are not stored");

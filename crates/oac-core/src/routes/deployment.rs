@@ -89,12 +89,13 @@ impl Write {
         }
     }
 
-    /// Commits; placement learns of it, and the caller is shown the deployment.
+    /// Commits; placement learns of it, and the caller is shown the deployment, as it is from then on: what is read for that
+    /// is of every sandbox there is, and nobody waits for it.
     async fn commit(self, core: &Core) -> Result<Json<SafeDeployment>, ApiError> {
-        let view = SafeDeployment::read(&self.tx, &core.config).await?;
         self.tx.commit().await?;
         placement::refresh_deployment(core).await;
-        Ok(Json(view))
+        let read = core.store.read().await?;
+        Ok(Json(SafeDeployment::read(&read, &core.config).await?))
     }
 }
 

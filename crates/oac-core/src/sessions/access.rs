@@ -216,7 +216,7 @@ async fn write(core: &Core, session: SessionId, under: &Ownership, ended: Option
         .await;
         match written {
             Ok(()) | Err(StoreError::NotOwner { .. }) => {
-                core.pokes.reset_may_go_on();
+                core.pokes.reset_may_go_on(session);
                 return;
             }
             Err(error) => {

@@ -3,8 +3,10 @@
 //! An admission stores little and a database makes each transaction durable on its own, so what arrives while one is
 //! stored is stored together in the next. Each request is still judged alone: by placement before the transaction, by the
 //! rows under their locks in it, beside those before it in the same transaction. What is refused writes nothing
-//! (INV-C11), and what fits no longer chooses again and goes into the next transaction. Only what happens to the whole
-//! transaction (the database is busy, does not answer the commit, or another Core owns it) happens to all in it.
+//! (INV-C11), and what fits no longer, or finds its node's row held by another transaction, chooses again and goes into the
+//! next one: no node's row is waited for. What the database refuses for what one of them says is stored again one by one.
+//! Only what happens to the whole transaction (the database is busy, does not answer the commit, or another Core owns it)
+//! happens to all in it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,9 +19,9 @@ use serde_json::json;
 use super::{idempotency::Keyed, view};
 use crate::{
     Core, allocations,
-    gathering::{self, Gathering, Shared, Waiting},
-    limits::ADMISSIONS_PER_TRANSACTION,
-    placement::{self, ATTEMPTS, Checked, Demand, PlaceError, Placed, memory::Choice},
+    gathering::{self, Gathering, Shared, Unanswered, Waiting},
+    limits::{ADMISSIONS_PER_TRANSACTION, ADMISSIONS_WAITING, HELD_LONGEST, HELD_PAUSE},
+    placement::{self, Checked, Demand, Misfit, PlaceError, Placed, Search, memory::Choice},
 };
 
 /// A Session that is to be stored with its placement.
@@ -27,8 +29,7 @@ pub struct Admission {
     session: NewSession,
     demand: Demand,
     keyed: Option<Keyed>,
-    /// Transactions in which what was chosen for it no longer fitted.
-    attempts: usize,
+    search: Search,
 }
 
 /// What became of a request that was not refused.
@@ -65,10 +66,13 @@ pub async fn admit(core: &Arc<Core>, session: NewSession, keyed: Option<Keyed>) 
         session,
         demand,
         keyed,
-        attempts: 0,
+        search: Search::with_patience(HELD_LONGEST),
     };
-    let answered = gathering::answered(core, admission).await;
-    answered.unwrap_or(Err(PlaceError::Unanswered))
+    match gathering::answered(core, admission).await {
+        Ok(outcome) => outcome,
+        Err(Unanswered::Full) => Err(PlaceError::Crowded),
+        Err(Unanswered::Lost) => Err(PlaceError::Unanswered),
+    }
 }
 
 impl Shared for Admission {
@@ -80,6 +84,7 @@ impl Shared for Admission {
 
     const NAME: &'static str = "admissions";
     const MOST: usize = ADMISSIONS_PER_TRANSACTION;
+    const WAITING: usize = ADMISSIONS_WAITING;
     const PACE: Duration = Duration::ZERO;
 
     fn gathering(core: &Core) -> &Admissions {
@@ -96,18 +101,25 @@ impl Shared for Admission {
         // Who left before anything was done for them gets no Session that nobody knows of.
         let waiting: Vec<_> = waiting.into_iter().filter(|w| !w.is_left()).collect();
         let admissions: Vec<&Admission> = waiting.iter().map(|w| &w.request).collect();
-        let outcomes = outcomes(core, &admissions).await;
+        let fates = fates(core, &admissions).await;
+        let all_held = fates.iter().all(|fate| matches!(fate, Err(Misfit::Held(_))));
         let mut again = Vec::new();
-        for (mut waiting, outcome) in waiting.into_iter().zip(outcomes) {
-            waiting.request.attempts += 1;
-            match outcome {
-                Some(outcome) => waiting.answer(outcome),
-                None if waiting.request.attempts < ATTEMPTS => again.push(waiting),
-                None => {
-                    tracing::warn!("a Session found no node that still fits after {ATTEMPTS} attempts");
-                    waiting.answer(refused(core, Answer::Unavailable));
-                }
-            }
+        for (mut waiting, fate) in waiting.into_iter().zip(fates) {
+            let outcome = match fate {
+                Ok(outcome) => outcome,
+                Err(misfit) => match waiting.request.search.go_on(misfit) {
+                    Ok(()) => {
+                        again.push(waiting);
+                        continue;
+                    }
+                    Err(PlaceError::Refused(answer)) => refused(core, answer),
+                    Err(error) => Err(error),
+                },
+            };
+            waiting.answer(outcome);
+        }
+        if all_held && !again.is_empty() {
+            tokio::time::sleep(HELD_PAUSE).await;
         }
         again
     }
@@ -118,36 +130,60 @@ fn refused(core: &Core, answer: Answer) -> Outcome {
     Err(PlaceError::Refused(answer))
 }
 
-/// What becomes of each, after one transaction at most; `None` of those that have to choose again.
-async fn outcomes(core: &Core, admissions: &[&Admission]) -> Vec<Option<Outcome>> {
-    let requests: Vec<&Request> = admissions.iter().map(|a| &a.demand.request).collect();
-    let choices = match placement::choose(core, &requests).await {
-        Ok(choices) => choices,
-        Err(error) => return vec![Some(Err(error.into())); admissions.len()],
+/// An answer, or why it has to choose again.
+type Fate = Result<Outcome, Misfit>;
+
+/// What becomes of each.
+async fn fates(core: &Core, admissions: &[&Admission]) -> Vec<Fate> {
+    match tried(core, admissions).await {
+        Ok(fates) => fates,
+        Err(error) if admissions.len() > 1 && is_of_one(&error) => {
+            let mut fates = Vec::with_capacity(admissions.len());
+            for admission in admissions {
+                match tried(core, &[*admission]).await {
+                    Ok(alone) => fates.extend(alone),
+                    Err(error) => fates.push(Ok(Err(error))),
+                }
+            }
+            fates
+        }
+        Err(error) => admissions.iter().map(|_| Ok(Err(error.clone()))).collect(),
+    }
+}
+
+/// Whether the database refused what one of several says, so that nothing of the others was stored for that.
+fn is_of_one(error: &PlaceError) -> bool {
+    let PlaceError::Store(error) = error else {
+        return false;
     };
-    let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(admissions.len());
+    let of_all = matches!(error, StoreError::NotOwner { .. } | StoreError::Unknown { .. });
+    !of_all && !error.is_transient()
+}
+
+/// What becomes of each, after one transaction at most.
+async fn tried(core: &Core, admissions: &[&Admission]) -> Result<Vec<Fate>, PlaceError> {
+    let demands: Vec<_> = admissions
+        .iter()
+        .map(|a| (&a.demand.request, &a.search))
+        .collect();
+    let choices = placement::choose(core, &demands).await?;
+    let mut fates: Vec<Fate> = Vec::with_capacity(admissions.len());
     let (mut going, mut places) = (Vec::new(), Vec::new());
     for (place, (admission, choice)) in admissions.iter().zip(choices).enumerate() {
-        outcomes.push(match choice.node() {
-            Some(_) => None,
-            None => Some(refused(core, choice.answer())),
-        });
         if choice.node().is_some() {
+            fates.push(Err(Misfit::Changed));
             going.push(Going { admission, choice });
             places.push(place);
+        } else {
+            fates.push(Ok(refused(core, choice.answer())));
         }
     }
-    if going.is_empty() {
-        return outcomes;
+    if !going.is_empty() {
+        for (place, fate) in places.into_iter().zip(together(core, going).await?) {
+            fates[place] = fate;
+        }
     }
-    let of_going = match together(core, going).await {
-        Ok(of_going) => of_going,
-        Err(error) => vec![Some(Err(error)); places.len()],
-    };
-    for (place, outcome) in places.into_iter().zip(of_going) {
-        outcomes[place] = outcome;
-    }
-    outcomes
+    Ok(fates)
 }
 
 /// One for which a node was chosen.
@@ -157,7 +193,7 @@ struct Going<'a> {
 }
 
 /// Stores those that still fit in one transaction.
-async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Option<Outcome>>, PlaceError> {
+async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Fate>, PlaceError> {
     let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
     let chosen: Vec<_> = going
         .iter()
@@ -170,46 +206,46 @@ async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Option<Outco
         Checked::Places(places) => places,
         Checked::Changed => {
             tx.rollback().await?;
-            return Ok(going.iter().map(|_| None).collect());
+            return Ok(going.iter().map(|_| Err(Misfit::Changed)).collect());
         }
         Checked::Refused(answer) => {
-            return Ok(going.iter().map(|_| Some(refused(core, answer))).collect());
+            return Ok(going.iter().map(|_| Ok(refused(core, answer))).collect());
         }
     };
+    let mut fates: Vec<Fate> = (0..going.len()).map(|n| Err(places.misfit(n))).collect();
     let projects: Vec<ProjectId> = going.iter().map(|one| one.admission.demand.project_id).collect();
     let kept = tx.keep_projects(&projects).await?;
     let provider = view::backend(&tx).await?;
-    let mut outcomes: Vec<Option<Outcome>> = going.iter().map(|_| None).collect();
     let mut storing = Vec::new();
-    for (n, going) in going.into_iter().enumerate().filter(|(n, _)| places.fit(*n)) {
+    for (n, going) in going.into_iter().enumerate().filter(|(n, _)| places.fits(*n)) {
         if !kept.contains(&going.admission.demand.project_id) {
-            outcomes[n] = Some(Err(PlaceError::NoProject));
+            fates[n] = Ok(Err(PlaceError::NoProject));
             continue;
         }
         match Storing::new(&tx, n, going, provider) {
             Ok(one) => storing.push(one),
-            Err(error) => outcomes[n] = Some(Err(error)),
+            Err(error) => fates[n] = Ok(Err(error)),
         }
     }
     for n in leave_repeated(&tx, &mut storing).await? {
-        outcomes[n] = Some(Ok(Admitted::First));
+        fates[n] = Ok(Ok(Admitted::First));
     }
     if storing.is_empty() {
         tx.rollback().await?;
-        return Ok(outcomes);
+        return Ok(fates);
     }
     insert(&tx, &storing).await?;
     tx.commit().await?;
     let mut choices = Vec::with_capacity(storing.len());
     for one in storing {
-        choices.push(one.choice);
-        outcomes[one.n] = Some(Ok(Admitted::Stored {
+        choices.push((one.choice, one.placed.allocation_id));
+        fates[one.n] = Ok(Ok(Admitted::Stored {
             placed: one.placed,
             body: one.body,
         }));
     }
     places.taken(core, choices);
-    Ok(outcomes)
+    Ok(fates)
 }
 
 /// Everything that is stored of one admission.

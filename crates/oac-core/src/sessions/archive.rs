@@ -65,10 +65,10 @@ impl Archived {
     pub(crate) fn tell(self, core: &Core) {
         if let Some(allocation) = self.allocation {
             core.links.revoke(allocation);
+            core.pokes.changed(allocation);
         }
         core.turns.notify(self.session, &self.turns);
-        core.pokes.reset_may_go_on();
-        core.pokes.allocations.notify_one();
+        core.pokes.reset_may_go_on(self.session);
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) async fn cancel_turn(
     let answer = view::with_input(&tx, turn).await?;
     tx.commit().await?;
     core.turns.notify(session.id, &[turn_id]);
-    core.pokes.reset_may_go_on();
+    core.pokes.reset_may_go_on(session.id);
     match answer.allocation_id {
         Some(allocation) => core.links.wake(allocation),
         // The next one may be dispatched where the Session's sandbox is.

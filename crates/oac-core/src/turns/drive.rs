@@ -73,7 +73,7 @@ async fn session(core: &Arc<Core>, link: &Arc<Link>, progressed: &mut bool) -> R
     link.become_ready();
     // Whoever waits for the sandbox.
     core.turns.events.notify(link.session_id);
-    core.pokes.allocations.notify_one();
+    core.pokes.changed(link.allocation_id());
     let mut job = begin(core, link, &status).await?;
     loop {
         *progressed = true;

@@ -236,7 +236,7 @@ pub(super) async fn settle_ended(
     let next = advance(&tx, &session, Some(link.allocation_id())).await?;
     tx.commit().await?;
     core.turns.notify(session.id, &[turn.id]);
-    core.pokes.reset_may_go_on();
+    core.pokes.reset_may_go_on(session.id);
     Ok(Some(next))
 }
 
@@ -261,7 +261,7 @@ pub(super) async fn settle(
     let next = advance(&tx, &session, dispatch.then(|| link.allocation_id())).await?;
     tx.commit().await?;
     core.turns.notify(session.id, &[turn.id]);
-    core.pokes.reset_may_go_on();
+    core.pokes.reset_may_go_on(session.id);
     Ok(next)
 }
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use oac_core::sessions::admission::admit;
+use oac_core::{placement::PlaceError, sessions::admission::admit};
 use oac_model::{AllocationState, EnvironmentId, Network, SessionId};
-use oac_store::{NewSession, Side};
+use oac_store::{NewSession, Side, StoreError};
 use oac_testkit::core::{Answer, TestCore, try_send};
 use oac_wire::shapes::Operation;
 use reqwest::{Method, RequestBuilder};
@@ -46,16 +46,28 @@ async fn all(core: &TestCore, keys: &[&str]) -> Vec<Answer> {
     join_all(asked).await.into_iter().map(Result::unwrap).collect()
 }
 
-/// While the transaction of one is held, others are asked for under `keys`.
+/// While one cannot be stored, others are asked for under `keys`.
 async fn behind_first(core: &TestCore, keys: &[&str]) -> Vec<JoinHandle<Answer>> {
     let mut asked = vec![ask(core, keys[0], named(keys[0]))];
-    world::eventually("the first one is under way", async || {
-        core.core().admissions.under_way() == 1
+    until_unanswered(core, 1).await;
+    asked.extend(keys[1..].iter().map(|key| ask(core, key, named(key))));
+    until_unanswered(core, keys.len()).await;
+    asked
+}
+
+async fn until_unanswered(core: &TestCore, count: usize) {
+    world::eventually("so many are asked for", async || {
+        core.core().admissions.unanswered() == count
     })
     .await;
-    asked.extend(keys[1..].iter().map(|key| ask(core, key, named(key))));
-    until_waiting(core, keys.len() - 1).await;
-    asked
+}
+
+/// All of them look at the held row of their node in one transaction, and in each one after it.
+async fn until_together(core: &TestCore, count: usize) {
+    world::eventually("all of them are under way", async || {
+        core.core().admissions.under_way() == count
+    })
+    .await;
 }
 
 async fn until_waiting(core: &TestCore, count: usize) {
@@ -174,8 +186,8 @@ async fn pg_sessions_asked_for_meanwhile_share_a_transaction_and_each_has_an_ans
     together(On::Postgres).await;
 }
 
-/// Asks under each key while `write` is made behind memory's back and not committed. The first one's transaction waits for
-/// it, and the others behind that.
+/// Asks under each key while `write` is made behind memory's back and not committed; it locks every node that takes them, so
+/// that all wait for it.
 async fn behind_memory(
     core: &TestCore,
     keys: &[&str],
@@ -222,7 +234,7 @@ async fn moved_on(on: On) {
     let core = world::core(on).await;
     let (cordoned, open) = (Node::start(&core, 6).await, Node::start(&core, 6).await);
     let answers = behind_memory(&core, &KEYS, async |tx| {
-        tx.lock_node(cordoned.id()).await.unwrap();
+        tx.lock_nodes(&[cordoned.id(), open.id()]).await.unwrap();
         tx.set_node_cordoned(cordoned.id(), true).await.unwrap();
     })
     .await;
@@ -270,20 +282,30 @@ async fn who_leaves_while_others_are_stored_gets_no_session_and_who_leaves_at_th
     assert_eq!(active(&core, &node).await, 2);
 }
 
-/// The transaction of five admissions is the last thing its Core does.
+/// The transaction of six admissions is the last thing its Core does.
 async fn killed(on: On, side: Side) {
     let mut core = world::core(on).await;
-    let mut nodes = [Node::start(&core, 6).await, Node::start(&core, 6).await];
+    let mut nodes = vec![Node::start(&core, 6).await];
+    if let On::Sqlite = on {
+        nodes.push(Node::start(&core, 6).await);
+    }
     let faults = core.core().store.faults().clone();
-    let (cordoned, dying) = (nodes[0].id(), faults.clone());
-    let answers = behind_memory(&core, &KEYS, async move |tx| {
-        tx.lock_node(cordoned).await.unwrap();
-        tx.set_node_cordoned(cordoned, true).await.unwrap();
-        // This one first; the admission that waits for the row then chooses again together with the others.
-        dying.die_at(2, side);
-    })
-    .await;
-    for answer in &answers {
+    let tx = world::begin(&core).await;
+    tx.lock_node(nodes[0].id()).await.unwrap();
+    // Where there is one writer the first of them waits for it, alone: it then finds its node cordoned, and chooses again
+    // together with the others.
+    if let On::Sqlite = on {
+        tx.set_node_cordoned(nodes[0].id(), true).await.unwrap();
+    }
+    let asked = behind_first(&core, &KEYS).await;
+    if let On::Postgres = on {
+        until_together(&core, KEYS.len()).await;
+    }
+    // This one first; then that of all of them.
+    faults.die_at(2, side);
+    tx.commit().await.unwrap();
+    for answer in join_all(asked).await {
+        let answer = answer.unwrap();
         assert_eq!(
             answer.status.as_u16(),
             500,
@@ -309,10 +331,7 @@ async fn killed(on: On, side: Side) {
     assert_eq!(told.len(), KEYS.len());
     assert!(before.is_subset(&told));
     assert_eq!(stored(&core).await, told);
-    assert_eq!(
-        (active(&core, &nodes[0]).await, active(&core, &nodes[1]).await),
-        (0, 6)
-    );
+    assert_eq!(active(&core, nodes.last().unwrap()).await, 6);
 }
 
 // inv: INV-C11, INV-C12
@@ -347,19 +366,19 @@ const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
 #[tokio::test]
 async fn pg_the_connection_that_breaks_at_a_commit_breaks_it_for_all_in_it_and_each_may_ask_again() {
     let core = world::core(On::Postgres).await;
-    let (cordoned, _open) = (Node::start(&core, 6).await, Node::start(&core, 6).await);
+    let node = Node::start(&core, 6).await;
     let faults = core.core().store.faults().clone();
     let tx = world::begin(&core).await;
-    tx.lock_node(cordoned.id()).await.unwrap();
-    tx.set_node_cordoned(cordoned.id(), true).await.unwrap();
+    tx.lock_node(node.id()).await.unwrap();
     let asked = behind_first(&core, &KEYS).await;
+    until_together(&core, KEYS.len()).await;
     let own = faults.hold_next(Side::Before);
-    let cordoning = start(tx.commit());
+    let letting_go = start(tx.commit());
     own.reached().await;
     // The commit after this one is that of all of them.
     let hold = faults.hold_next(Side::Before);
     drop(own);
-    cordoning.await.unwrap().unwrap();
+    letting_go.await.unwrap().unwrap();
     hold.reached().await;
     core.execute(CUT).await;
     drop(hold);
@@ -396,4 +415,92 @@ async fn admissions_whose_project_is_deleted_meanwhile_are_answered_as_its_key_i
 #[tokio::test]
 async fn pg_admissions_whose_project_is_deleted_meanwhile_are_answered_as_its_key_is_and_leave_no_row() {
     deleted(On::Postgres).await;
+}
+
+// inv: INV-C32
+#[tokio::test]
+async fn pg_a_node_whose_row_is_held_delays_no_admission_to_another() {
+    let core = world::core(On::Postgres).await;
+    let (held, open) = (Node::start(&core, 6).await, Node::start(&core, 6).await);
+    let tx = world::begin(&core).await;
+    tx.lock_node(held.id()).await.unwrap();
+    let answers = world::while_open(&tx, all(&core, &KEYS)).await;
+    let told: BTreeSet<SessionId> = answers.iter().map(created).collect();
+    assert_eq!(stored(&core).await, told);
+    assert_eq!((active(&core, &held).await, active(&core, &open).await), (0, 6));
+    tx.rollback().await.unwrap();
+}
+
+// inv: INV-C11, INV-C32
+#[tokio::test]
+async fn pg_who_wants_a_held_node_alone_waits_for_it_and_keeps_nobody_waiting() {
+    let core = world::core(On::Postgres).await;
+    let (held, _open) = (Node::start(&core, 3).await, Node::start(&core, 6).await);
+    let labels = json!({ "labels": { "zone": "a" } });
+    let path = format!("/core/v1/sandbox/nodes/{}/labels", held.id());
+    core.operator(Method::PUT, &path, Some(&labels)).await.expect(200);
+    let zone = |key: &str| ask(&core, key, json!({ "name": key, "node_labels": { "zone": "a" } }));
+
+    let tx = world::begin(&core).await;
+    tx.lock_node(held.id()).await.unwrap();
+    let waiting = ["a", "b"].map(zone);
+    let elsewhere = world::while_open(&tx, async {
+        until_unanswered(&core, 2).await;
+        all(&core, &["c", "d", "e"]).await
+    })
+    .await;
+    let mut told: BTreeSet<SessionId> = elsewhere.iter().map(created).collect();
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "their node is held");
+    assert_eq!(stored(&core).await, told);
+    tx.rollback().await.unwrap();
+    for answer in waiting {
+        told.insert(created(&answer.await.unwrap()));
+    }
+    assert_eq!(stored(&core).await, told);
+    assert_eq!(active(&core, &held).await, 2);
+}
+
+/// What the database refuses of one (here an Environment that is placed already) fails nobody else.
+async fn one_refused(on: On) {
+    let core = world::core(on).await;
+    let _node = Node::start(&core, 6).await;
+    let placed = fresh(&core);
+    admit(core.core(), placed.clone(), None).await.unwrap();
+    let read = core.core().store.single();
+    let allocation = read.latest_allocation(placed.id).await.unwrap().unwrap();
+    world::until(&core, allocation.id, AllocationState::Running).await;
+    let hold = core.core().store.faults().hold_next(Side::Before);
+    let first = ask(&core, "first", named("first"));
+    hold.reached().await;
+    let again = NewSession {
+        id: SessionId::random(),
+        ..placed.clone()
+    };
+    let core_ = core.core().clone();
+    let again = start(async move { admit(&core_, again, None).await });
+    let good = ["b", "c"].map(|key| ask(&core, key, named(key)));
+    until_waiting(&core, 3).await;
+    drop(hold);
+    let mut told = BTreeSet::from([placed.id, created(&first.await.unwrap())]);
+    let refused = again.await.unwrap();
+    assert!(
+        matches!(refused, Err(PlaceError::Store(StoreError::Duplicate { .. }))),
+        "{refused:?}"
+    );
+    for answer in good {
+        told.insert(created(&answer.await.unwrap()));
+    }
+    assert_eq!(stored(&core).await, told);
+}
+
+// inv: INV-C11, INV-C12
+#[tokio::test]
+async fn what_the_database_refuses_of_one_admission_fails_no_other_of_its_transaction() {
+    one_refused(On::Sqlite).await;
+}
+
+// inv: INV-C11, INV-C12
+#[tokio::test]
+async fn pg_what_the_database_refuses_of_one_admission_fails_no_other_of_its_transaction() {
+    one_refused(On::Postgres).await;
 }

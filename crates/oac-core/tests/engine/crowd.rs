@@ -136,9 +136,17 @@ async fn fifteen_are_placed_and_nothing_is_left_of_the_others(
     let mut unheard = BTreeSet::new();
     for session in told {
         let allocation = store.latest_allocation(session).await.unwrap().unwrap().id;
+        let mut told = String::new();
         world::eventually("it runs, or its create went down with its Core", async || {
             let row = store.allocation(allocation).await.unwrap().unwrap();
             let is_running = row.state == AllocationState::Running;
+            let creates = world::creates(core, allocation).await;
+            let now = format!("{:?}, {:?}, {creates:?}", row.state, row.diagnostic);
+            if now != told {
+                // Said when it fails.
+                eprintln!("allocation {allocation}: {now}");
+                told = now;
+            }
             if !is_running && killed && is_unheard(core, nodes, allocation).await {
                 unheard.insert(allocation);
             }

@@ -21,6 +21,7 @@ mod metrics;
 mod node;
 mod observations;
 mod operating;
+mod pace;
 mod placement;
 mod reports;
 mod reset;

@@ -418,7 +418,12 @@ fn perform(host: &Mutex<Host>, request: &Request) -> Performed {
     if let Arguments::Create(bootstrap) = &body.arguments {
         host.credentials.insert(id, bootstrap.link.credential.clone());
     }
-    let native = host.natives.entry(id).or_default();
+    let mut unknown = Native::default();
+    let native = match operation {
+        // Asking makes nothing.
+        Operation::Info => host.natives.get_mut(&id).unwrap_or(&mut unknown),
+        _ => host.natives.entry(id).or_default(),
+    };
     let answer = match operation {
         Operation::Create if native.receipt != Receipt::None => (Some("exists"), None),
         Operation::Create if act == Act::Reject => {

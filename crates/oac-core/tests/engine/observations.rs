@@ -26,14 +26,18 @@ async fn shown(core: &TestCore, query: &str) -> Vec<Value> {
 async fn linked(core: &TestCore, node: &mut Node) -> (SessionId, AllocationId) {
     let (session, allocation) = world::session(core).await.unwrap();
     world::until(core, allocation, AllocationState::Running).await;
+    initialize(core, session, allocation).await;
+    node.connect(core).await;
+    (session, allocation)
+}
+
+async fn initialize(core: &TestCore, session: SessionId, allocation: AllocationId) {
     let tx = world::begin(core).await;
     tx.lock_session(session).await.unwrap();
     let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
     row.initialization = Initialization::Complete;
     tx.save_allocation(&mut row).await.unwrap();
     tx.commit().await.unwrap();
-    node.connect(core).await;
-    (session, allocation)
 }
 
 async fn observed(on: On) {
@@ -109,6 +113,40 @@ async fn pg_a_running_sandbox_shows_its_last_sample_and_one_whose_node_gives_non
 }
 
 #[tokio::test]
+async fn samples_that_come_while_one_waits_to_be_stored_share_a_transaction() {
+    let core = world::core(On::Sqlite).await;
+    let node = Node::start(&core, 3).await;
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let (session, allocation) = world::session(&core).await.unwrap();
+        world::until(&core, allocation, AllocationState::Running).await;
+        all.push((session, allocation));
+    }
+    for (session, allocation) in &all {
+        initialize(&core, *session, *allocation).await;
+    }
+    // A database with one writer: what is to be stored waits for this.
+    let writer = world::begin(&core).await;
+    let faults = core.core().store.faults();
+    faults.count(&["UPDATE allocations SET sample"]);
+    for (session, _) in &all {
+        core.core().pokes.want(*session);
+    }
+    world::eventually("all three are observed", async || {
+        core.core().samples.unanswered() == 3
+    })
+    .await;
+    writer.rollback().await.unwrap();
+    world::eventually("all three are shown", async || {
+        let all = shown(&core, "").await;
+        all.iter().all(|one| one["status"] == "observed")
+    })
+    .await;
+    assert_eq!(node.count(Operation::Observe), 3);
+    assert_eq!(faults.counted(), [2], "the first one's, and that of the others");
+}
+
+#[tokio::test]
 async fn a_node_that_answers_no_sample_still_takes_what_ends_a_sandbox() {
     const SANDBOXES: usize = 10;
     let core = world::core(On::Sqlite).await;
@@ -122,12 +160,7 @@ async fn a_node_that_answers_no_sample_still_takes_what_ends_a_sandbox() {
         world::until(&core, *allocation, AllocationState::Running).await;
     }
     for (session, allocation) in &all {
-        let tx = world::begin(&core).await;
-        tx.lock_session(*session).await.unwrap();
-        let mut row = tx.lock_allocation(*allocation).await.unwrap().unwrap();
-        row.initialization = Initialization::Complete;
-        tx.save_allocation(&mut row).await.unwrap();
-        tx.commit().await.unwrap();
+        initialize(&core, *session, *allocation).await;
     }
     node.connect(&core).await;
     world::eventually("half of the places are taken by samples", async || {

@@ -220,6 +220,33 @@ async fn each_pin_of_a_shared_transaction_moves_by_its_own_report_and_a_wrong_di
     }
 }
 
+// inv: INV-P5
+#[tokio::test]
+async fn pg_a_node_whose_row_is_held_delays_no_report_of_another_and_its_own_is_stored_when_it_is_free() {
+    let core = world::core(On::Postgres).await;
+    let mut all = greeted(&core, 3).await;
+    let tx = world::begin(&core).await;
+    tx.lock_node(all[0].0.id()).await.unwrap();
+    for (number, (_, greeted)) in all.iter_mut().enumerate() {
+        let frame = beat(greeted, number);
+        send(&mut greeted.socket, &frame).await;
+    }
+    let (held, others) = all.split_first_mut().unwrap();
+    let answers = join_all(others.iter_mut().map(|(_, g)| receive(&mut g.socket)));
+    let answers = world::while_open(&tx, answers).await;
+    assert!(answers.into_iter().all(acknowledged));
+    assert_eq!(
+        stored(&core, held.0.id()).await.total_memory_bytes,
+        health(true).total_memory_bytes.0.map(|n| n as u64)
+    );
+    tx.rollback().await.unwrap();
+    assert!(acknowledged(receive(&mut held.1.socket).await));
+    assert_eq!(
+        stored(&core, held.0.id()).await.total_memory_bytes,
+        Some(16 << 30)
+    );
+}
+
 #[tokio::test]
 async fn a_core_whose_database_is_gone_stops_without_waiting_for_it() {
     let mut core = world::core(On::Sqlite).await;

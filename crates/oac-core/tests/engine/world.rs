@@ -65,6 +65,17 @@ pub async fn begin(core: &TestCore) -> oac_store::Tx {
     core.core().begin().await.unwrap()
 }
 
+/// Does something while `tx`, which PostgreSQL would end for its idleness, stays open.
+pub async fn while_open<T>(tx: &oac_store::Tx, doing: impl Future<Output = T>) -> T {
+    let mut doing = std::pin::pin!(doing);
+    loop {
+        match tokio::time::timeout(Duration::from_millis(500), &mut doing).await {
+            Ok(done) => return done,
+            Err(_) => drop(tx.database_time().await.unwrap()),
+        }
+    }
+}
+
 /// Archives as far as the sandbox is concerned.
 pub async fn archive(core: &TestCore, session: SessionId, allocation: AllocationId) -> AllocationRow {
     let tx = begin(core).await;

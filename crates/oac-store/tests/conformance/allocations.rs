@@ -1,5 +1,6 @@
 use oac_model::AllocationState;
-use oac_store::StoreError;
+use oac_store::{ObservationStatus, Seen, StoreError};
+use serde_json::json;
 
 use crate::world::World;
 
@@ -99,4 +100,55 @@ pub(crate) async fn a_link_may_stay_only_while_its_sandbox_starts_or_runs(world:
     expected.sort();
     assert_eq!(linkable, expected);
     assert_eq!(read.linkable_allocations(&[]).await.unwrap(), []);
+}
+
+pub(crate) async fn observations_of_many_are_kept_together_and_each_as_if_alone(world: World) {
+    let (sampled, missed) = (world.allocation().await, world.allocation().await);
+    let mut released = world.allocation().await;
+    let tx = world.begin().await;
+    released.state = AllocationState::Released;
+    released.released_at = Some(tx.now());
+    tx.save_allocation(&mut released).await.unwrap();
+    let seen = |allocation_id, sample| Seen {
+        allocation_id,
+        sample,
+    };
+    let use_of = |n: u32| json!({ "memory_usage_bytes": n });
+    tx.save_observations(&[seen(missed.id, Ok(use_of(1)))])
+        .await
+        .unwrap();
+    let (before, why) = (tx.now(), ObservationStatus::RuntimeNotRunning);
+    tx.commit().await.unwrap();
+
+    let tx = world.begin().await;
+    let all = [
+        seen(sampled.id, Ok(use_of(2))),
+        seen(missed.id, Err(why)),
+        seen(released.id, Ok(use_of(3))),
+    ];
+    tx.save_observations(&all).await.unwrap();
+    let now = tx.now();
+    tx.commit().await.unwrap();
+
+    let page = world
+        .store
+        .single()
+        .allocations(&all.map(|one| one.allocation_id))
+        .await;
+    let rows = page.unwrap().whole().unwrap();
+    assert_eq!(rows.len(), 3);
+    let kept = |id| {
+        let row = rows.iter().find(|row| row.id == id).unwrap();
+        (row.sample.clone(), row.sampled_at, row.observation, row.revision)
+    };
+    let observed = Some(ObservationStatus::Observed);
+    assert_eq!(
+        kept(sampled.id),
+        (Some(use_of(2)), Some(now), observed, sampled.revision)
+    );
+    assert_eq!(
+        kept(missed.id),
+        (Some(use_of(1)), Some(before), Some(why), missed.revision)
+    );
+    assert_eq!(kept(released.id), (None, None, None, released.revision));
 }

@@ -284,7 +284,7 @@ mod pg_only {
             .await
             .unwrap()
             .unwrap();
-        let transactions = join_all((0..POOL).map(|_| store.begin(&owner))).await;
+        let transactions = join_all((0..POOL).map(|_| patiently(async || store.begin(&owner).await))).await;
         proxy.silenced.send_modify(|n| *n += 1);
         let writes = transactions.into_iter().map(async |tx| {
             let tx = tx?;
@@ -292,8 +292,8 @@ mod pg_only {
         });
         let (writes, renewed, single) = tokio::join!(
             join_all(writes),
-            store.renew_ownership(owner.holder, lease),
-            async { store.single().owner().await },
+            patiently(async || store.renew_ownership(owner.holder, lease).await),
+            patiently(async || store.single().owner().await),
         );
         for write in writes {
             assert!(matches!(write, Err(StoreError::Broken { .. })), "{write:?}");
@@ -301,8 +301,24 @@ mod pg_only {
         // On other connections than those.
         assert_eq!(renewed.unwrap(), Some(owner));
         assert!(single.unwrap().is(&owner));
-        for read in join_all((0..POOL).map(|_| store.read())).await {
+        // All at once: as many places as there were.
+        for read in join_all((0..POOL).map(|_| patiently(async || store.read().await))).await {
             assert_eq!(read.unwrap().projects().await.unwrap(), []);
         }
+    }
+
+    /// Again for as long as no place is free, as every caller may: on a machine with much else to do, so many connections
+    /// are not opened as quickly as one that waits for a place gives up. A place that never comes back fails it.
+    async fn patiently<T>(ask: impl AsyncFn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let asked = async {
+            loop {
+                match ask().await {
+                    Err(StoreError::Busy { .. }) => {}
+                    answer => return answer,
+                }
+            }
+        };
+        let limit = tokio::time::timeout(Duration::from_secs(60), asked);
+        limit.await.expect("a place never comes free")
     }
 }

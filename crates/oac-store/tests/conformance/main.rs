@@ -83,7 +83,8 @@ suite! {
     allocations:
         a_write_on_an_old_revision_changes_nothing,
         pages_of_a_state_name_each_allocation_once,
-        a_link_may_stay_only_while_its_sandbox_starts_or_runs;
+        a_link_may_stay_only_while_its_sandbox_starts_or_runs,
+        observations_of_many_are_kept_together_and_each_as_if_alone;
     operations:
         an_allocation_has_at_most_one_open_operation,
         an_operation_only_moves_forward,

@@ -6,8 +6,8 @@ use oac_model::{
 };
 use oac_store::{
     AllocationDiagnostic, AuditEntry, CheckpointRow, CleanupCause, ComputeRow, Dispatch, EventKind,
-    GenerationState, GenerationStatusRow, NodeHealth, NodeSampleRow, ObservationStatus, OpenError, Store,
-    StoreOptions,
+    GenerationState, GenerationStatusRow, NodeHealth, NodeSampleRow, ObservationStatus, OpenError, Seen,
+    Store, StoreOptions,
 };
 
 use crate::world::{World, counts, hello};
@@ -54,7 +54,7 @@ pub(crate) async fn a_schema_from_a_newer_version_is_refused(world: World) {
         .await;
     let error = world.open(Duration::ZERO).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Newer { found: 999, known: 6 }),
+        matches!(error, OpenError::Newer { found: 999, known: 7 }),
         "{error}"
     );
 }
@@ -142,10 +142,14 @@ pub(crate) async fn every_member_of_a_row_comes_back_as_it_was_stored(world: Wor
     allocation.diagnostic = Some(AllocationDiagnostic::ResourceMissing);
     tx.save_allocation(&mut allocation).await.unwrap();
     let usage = serde_json::json!({"memory_usage_bytes": 1.5});
-    tx.save_sample(allocation.id, &usage).await.unwrap();
-    (allocation.sample, allocation.sampled_at) = (Some(usage), Some(tx.now()));
+    let seen = |sample| Seen {
+        allocation_id: allocation.id,
+        sample,
+    };
+    tx.save_observations(&[seen(Ok(usage.clone()))]).await.unwrap();
     let missed = ObservationStatus::RuntimeNotRunning;
-    tx.save_missed_sample(allocation.id, missed).await.unwrap();
+    tx.save_observations(&[seen(Err(missed))]).await.unwrap();
+    (allocation.sample, allocation.sampled_at) = (Some(usage), Some(tx.now()));
     allocation.observation = Some(missed);
     let audit = tx
         .audit(&AuditEntry {

@@ -17,7 +17,7 @@ use super::{
         limits,
         places::Place,
         record::{cause_from, state_of},
-        steps,
+        samples, steps,
         suspension::{self as held, Room},
     },
     Worker, connection, linked, spread,
@@ -28,15 +28,15 @@ impl Worker {
         if self.in_flight.contains(&row.id) {
             return Ok(());
         }
-        let ready = self.is_ready(&row);
-        self.track(&row).planned = (row.revision, ready);
+        let planned = self.as_planned(&row);
+        self.track(&row).planned = planned;
         self.next_due = self.next_due.min(self.now() + limits::SCAN_MILLIS);
         if held::owns(&row) {
             return self.consider_held(row).await;
         }
         let operations = match row.state {
             AllocationState::Creating | AllocationState::CleanupPending => {
-                self.core.store.single().operations(row.id).await?
+                self.core.store.single().operations_in_play(row.id, &[]).await?
             }
             _ => Vec::new(),
         };
@@ -237,7 +237,7 @@ impl Worker {
                 Some(place) => {
                     tracked.sampled = now;
                     self.begin(row, Some(place), |core, row| {
-                        async move { steps::sample(&core, &row, meanwhile.compute).await }.boxed()
+                        async move { samples::sample(&core, &row, meanwhile.compute).await }.boxed()
                     });
                 }
                 // A node that answers no sample keeps all its places for those; there may be very many that wait.
