@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oac_lifecycle::{
     allocation::{Cause, Event, Mutation, OperationState, Sighting, State},
     limits::LOSS_GAP,
-    placement::{Answer, Request, place},
+    placement::{Answer, place},
     reset,
 };
 use oac_model::{
@@ -17,7 +17,7 @@ use oac_wire::shapes::Operation;
 
 use crate::{
     agenda::Millis,
-    database::{AllocationRow, Detail},
+    database::{AllocationRow, Detail, required},
     host::{Host, engine::Status},
     ids,
     invariant::Invariant,
@@ -457,7 +457,7 @@ impl World {
         for id in self.db.sessions.keys().filter(|id| self.db.wants(**id)) {
             let views = self.db.views(self.now);
             if matches!(
-                place(&Request::default(), &self.db.deployment(), &views),
+                place(&required(*id), &self.db.deployment(), &views),
                 Answer::Node { .. } | Answer::Preparing
             ) {
                 return Some(format!("session {} waits", ids::number(id.as_uuid())));

@@ -22,6 +22,21 @@ use crate::{agenda::Millis, ids, suspension::rows::HeldRow};
 
 pub(crate) const PUBLIC_URL: &str = "https://core.example";
 
+/// The one label there is.
+fn label() -> BTreeMap<String, String> {
+    [("zone".to_owned(), "a".to_owned())].into()
+}
+
+/// What a Session requires of its node, said when it was created: some a label.
+pub(crate) fn required(id: SessionId) -> placement::Request {
+    placement::Request {
+        required_labels: match ids::number(id.as_uuid()) % 4 {
+            3 => label(),
+            _ => BTreeMap::new(),
+        },
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     /// A process.
@@ -49,6 +64,8 @@ pub(crate) struct NodeRow {
     pub(crate) max_retained: u32,
     /// The highest limit it ever had; no column, for the checks.
     pub(crate) highest: u32,
+    /// It carries the label that some Sessions require.
+    pub(crate) labelled: bool,
     pub(crate) cordoned: bool,
     pub(crate) drain: Option<DrainRow>,
     pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
@@ -134,6 +151,7 @@ impl NodeRow {
             max_active,
             max_retained: max_active,
             highest: max_active,
+            labelled: ids::number(id.as_uuid()).is_multiple_of(2),
             cordoned: false,
             drain: None,
             connection: None,
@@ -147,6 +165,12 @@ impl NodeRow {
 impl AllocationRow {
     pub(crate) fn reference(&self) -> Reference {
         ids::reference(self.session, self.id)
+    }
+
+    /// What operators are shown of it.
+    pub(crate) fn shown(&self) -> Option<oac_lifecycle::allocation::Diagnostic> {
+        let held = self.held.as_ref().and_then(|held| held.shown);
+        held.or(self.diagnostic)
     }
 
     pub(crate) fn is_released(&self) -> bool {
@@ -240,7 +264,7 @@ impl Database {
                 .any(|node| node.pin == Some(generation) || (!node.managing && generation == node.enrolled))
     }
 
-    fn is_online(&self, node: &NodeRow, now: Millis) -> bool {
+    pub(crate) fn is_online(&self, node: &NodeRow, now: Millis) -> bool {
         let epoch = self.owner.map(|owner| owner.epoch);
         node.connection.is_some_and(|(_, at)| Some(at) == epoch)
             && self.time(now) < node.last_seen + ONLINE_WINDOW as Millis
@@ -281,7 +305,10 @@ impl Database {
             core_url: PUBLIC_URL.to_owned(),
             cordoned: node.cordoned,
             draining: node.drain.is_some(),
-            labels: BTreeMap::new(),
+            labels: match node.labelled {
+                true => label(),
+                false => BTreeMap::new(),
+            },
             active,
             retained,
             max_active: node.max_active,

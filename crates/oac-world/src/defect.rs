@@ -121,6 +121,10 @@ defects! {
     GiveUpOvertaken => [C37],
     /// Core places on whatever node has room.
     CordonIgnored => [C24],
+    /// Core places whatever a Session requires.
+    LabelsIgnored => [Labels],
+    /// Core discards whatever it is asked to.
+    DiscardsAnything => [Discard],
     /// A removal does not look at what its node holds.
     RetireInUse => [C29],
     /// A reset is completed while nodes clean up.
@@ -137,6 +141,8 @@ defects! {
     ReturnsWithoutKill => [C39],
     /// Core marks a checkpoint used when its target runs.
     ConsumesEarly => [C35],
+    /// The link of a sandbox whose suspend is given up stays open.
+    LinkStaysOpen => [Comes],
     /// Core admits a target whose kill is stored.
     AdmitsTheKilled => [C36],
     /// Core's kill at the present node stands for the computes at all others.

@@ -196,6 +196,10 @@ pub enum Fault {
     Uncordon {
         host: u64,
     },
+    Label {
+        host: u64,
+        labelled: bool,
+    },
     Drain {
         host: u64,
         lasts: Millis,
@@ -225,6 +229,10 @@ pub enum Fault {
     /// Several in a row, so that a report cannot name all there are.
     NewTargets {
         count: u64,
+    },
+    /// An operator accepts the loss of a sandbox that is shown as lost.
+    Discard {
+        which: u64,
     },
     /// An operator removes a node that nothing is left on.
     Retire {
@@ -366,6 +374,24 @@ pub fn schedule(seed: u64) -> Vec<Planned> {
     }
     if suspends(seed) {
         suspension(seed, &mut planned);
+    }
+    let mut random = Random::new(seed ^ 0x001a_be15_0000_0007);
+    for _ in 0..random.below(4) {
+        planned.push(Planned {
+            at: 1_000 + random.below(calm_at(seed) - 5_000),
+            fault: Fault::Label {
+                host: random.below(64),
+                labelled: random.one_in(2),
+            },
+        });
+    }
+    for _ in 0..random.below(6) {
+        planned.push(Planned {
+            at: 1_000 + random.below(calm_at(seed) - 5_000),
+            fault: Fault::Discard {
+                which: random.below(64),
+            },
+        });
     }
     planned.sort_by_key(|planned| planned.at);
     planned

@@ -79,6 +79,8 @@ invariants! {
     S15 = "INV-S15": "no Session with a running Turn or unread output is suspended",
     S21 = "INV-S21": "no Turn reaches a restored sandbox before its checkpoint is used up",
     Asked = "core.md sections 14, 15": "a drain or reset ends what it was asked to, from its deadline on, until it is canceled",
+    Labels = "core.md section 7": "a sandbox is placed on a node that carries its Session's labels",
+    Discard = "core.md section 4": "what an operator gives up is shown as lost, or as failing to wake",
     OneSandbox = "model S1, S2": "an allocation has at most one sandbox, made once",
     Honest = "honest ends": "two honest ends never find an invalid frame or a violation in each other",
     Comes = "INV-C30": "in calm everything is released or runs, pins reach the target, and nothing is left behind",

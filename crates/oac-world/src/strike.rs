@@ -211,8 +211,10 @@ impl World {
             Fault::NewTarget => self.operator(Ask::NewTarget),
             Fault::NewTargets { count } => (0..count).for_each(|_| self.operator(Ask::NewTarget)),
             Fault::Retire { host } => self.operator(Ask::Retire(self.node_of(host))),
+            Fault::Discard { which } => self.operator(Ask::Discard(which)),
             Fault::Cordon { host } => self.operator(Ask::Cordon(self.node_of(host), true)),
             Fault::Uncordon { host } => self.operator(Ask::Cordon(self.node_of(host), false)),
+            Fault::Label { host, labelled } => self.operator(Ask::Label(self.node_of(host), labelled)),
             Fault::Drain {
                 host,
                 lasts,

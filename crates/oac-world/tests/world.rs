@@ -54,6 +54,7 @@ const REACH: &[&str] = &[
     "a retention request came while 32 requests were pending",
     "a runtime refused to fall quiet",
     "a runtime was parked",
+    "a sandbox was discarded",
     "a sandbox was suspended",
     "a sandbox was woken",
     "a suspend came to nothing",

@@ -163,7 +163,7 @@ impl World {
     }
 
     /// In the transaction of whoever wants it.
-    fn give_up(&mut self, id: AllocationId, cause: Cause) {
+    pub(super) fn give_up(&mut self, id: AllocationId, cause: Cause) {
         let held = self.db.allocations.get(&id).is_some_and(|row| row.held.is_some());
         if held {
             self.apply_held(id, suspension::Event::GivenUp(cause), &Detail::default());

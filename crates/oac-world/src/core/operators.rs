@@ -2,15 +2,17 @@
 //! and `routes/deployment`). Each is one transaction, refused where the product refuses it.
 
 use oac_lifecycle::{
+    allocation::{Cause, Diagnostic},
     capacity::{Held, Limits},
+    discard,
     drain::Then,
     reset,
 };
-use oac_model::{NodeId, ProviderKind};
+use oac_model::{AllocationId, AllocationState, NodeId, ProviderKind};
 
 use crate::{
     agenda::Millis,
-    database::{DrainRow, NodeRow},
+    database::{AllocationRow, DrainRow, NodeRow},
     defect::Defect,
     ids,
     invariant::Invariant,
@@ -21,6 +23,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     Cordon(NodeId, bool),
+    /// Changing a label moves nothing.
+    Label(NodeId, bool),
     Limit(NodeId, i64),
     Drain {
         node: NodeId,
@@ -34,6 +38,8 @@ pub(crate) enum Ask {
     CancelReset,
     NewTarget,
     Retire(NodeId),
+    /// One of those that may be, by number.
+    Discard(u64),
     /// After a reset: a backend is selected again.
     Select,
     /// A host that was given back is added as a new node.
@@ -49,8 +55,11 @@ impl World {
             // A drain can be canceled during a reset; it is over with it anyway.
             Ask::CancelDrain(node) => self.cancel_drain(node),
             Ask::Select => self.select(),
+            // Also while a reset waits for it.
+            Ask::Discard(which) => self.discard(which),
             _ if !managed => false,
             Ask::Cordon(node, cordoned) => self.set_cordoned(node, cordoned),
+            Ask::Label(node, labelled) => self.set_labelled(node, labelled),
             Ask::Limit(node, active) => self.set_limit(node, active),
             Ask::Drain {
                 node,
@@ -76,6 +85,15 @@ impl World {
             row.cordoned = cordoned;
         }
         !refused
+    }
+
+    fn set_labelled(&mut self, id: NodeId, labelled: bool) -> bool {
+        let row = self.db.nodes.get_mut(&id).filter(|row| !row.retired);
+        if let Some(row) = row {
+            row.labelled = labelled;
+            return true;
+        }
+        false
     }
 
     fn set_limit(&mut self, id: NodeId, active: i64) -> bool {
@@ -153,6 +171,42 @@ impl World {
         }
         self.history.reset = state;
         self.reach("a reset was canceled");
+        true
+    }
+
+    /// Accepts the loss of a sandbox.
+    fn discard(&mut self, which: u64) -> bool {
+        let anything = self.has(Defect::DiscardsAnything);
+        let may = |row: &&AllocationRow| {
+            let sandbox = discard::Sandbox {
+                state: row.state,
+                given_up: row.cause.is_some(),
+                diagnostic: row.shown(),
+                node_online: self
+                    .db
+                    .nodes
+                    .get(&row.node)
+                    .is_some_and(|node| self.db.is_online(node, self.now)),
+            };
+            discard::is_discardable(sandbox) || anything && row.state == AllocationState::Running
+        };
+        let all: Vec<AllocationId> = self.db.unreleased().filter(may).map(|row| row.id).collect();
+        let Some(id) = all.get(which as usize % all.len().max(1)).copied() else {
+            return false;
+        };
+        let shown = self.db.allocations.get(&id).and_then(AllocationRow::shown);
+        let lost = matches!(
+            shown,
+            Some(Diagnostic::ResourceMissing | Diagnostic::ComputeUnconfirmed)
+        );
+        self.demand(lost, Invariant::Discard, || {
+            format!(
+                "allocation {} is shown as {shown:?}, and discarded",
+                ids::number(id.as_uuid())
+            )
+        });
+        self.give_up(id, Cause::Discard);
+        self.reach("a sandbox was discarded");
         true
     }
 

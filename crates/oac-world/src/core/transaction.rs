@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     agenda::Millis,
-    database::{Detail, NotApplied, Owner, PUBLIC_URL},
+    database::{Detail, NotApplied, Owner, PUBLIC_URL, required},
     defect::Defect,
     ids,
     invariant::Invariant,
@@ -430,13 +430,22 @@ impl World {
         if !self.admits() {
             return false;
         }
-        let fits = placement::recheck(&Request::default(), PUBLIC_URL, pin, &view);
+        let wanted = required(session);
+        let carries = wanted.required_labels.is_empty() || wanted.required_labels == view.labels;
+        let asked = match self.has(Defect::LabelsIgnored) {
+            true => Request::default(),
+            false => wanted,
+        };
+        let fits = placement::recheck(&asked, PUBLIC_URL, pin, &view);
         if fits.is_err() && !self.has(Defect::PlaceWithoutRecheck) {
             self.reach("a placement was refused under its node's lock");
             return false;
         }
         self.demand(held < limit, Invariant::C10, || {
             format!("a placement beside {held} on a node for {limit}")
+        });
+        self.demand(carries, Invariant::Labels, || {
+            "a placement on a node without the Session's label".to_owned()
         });
         self.demand(!cordoned, Invariant::C24, || {
             "a placement on a cordoned node".to_owned()

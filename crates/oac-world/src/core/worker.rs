@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     agenda::Millis,
-    database::AllocationRow,
+    database::{AllocationRow, required},
     defect::Defect,
     host::engine::Status,
     world::{Happening, World},
@@ -305,7 +305,11 @@ impl World {
                     (view.cordoned, view.draining) = (false, false);
                 }
             }
-            match placement::place(&Request::default(), &self.db.deployment(), &views) {
+            let asked = match self.has(Defect::LabelsIgnored) {
+                true => Request::default(),
+                false => required(session),
+            };
+            match placement::place(&asked, &self.db.deployment(), &views) {
                 Answer::Node { id: node, pin } => {
                     if let Some(worker) = self.worker(core) {
                         worker.placing.insert(session, node);

@@ -80,6 +80,11 @@ impl World {
         if !here || held.is_given_up(generation) && !self.has(Defect::AdmitsTheKilled) {
             return;
         }
+        // A runtime that is linked dials no other link.
+        let life = self.cores[core].life.as_ref();
+        if held.phase() == Some(ComputePhase::Waking) && life.is_some_and(|life| life.linked.contains(&id)) {
+            return;
+        }
         match held.phase() {
             Some(ComputePhase::Running) if row.initialized => {
                 if let Some(life) = self.cores[core].life.as_mut() {

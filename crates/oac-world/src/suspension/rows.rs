@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use oac_lifecycle::{
     allocation::{self, Diagnostic, OperationState, State},
     drain::Then,
-    placement::Request as Wish,
     suspension::{
         Event, Held, Progress, Request, Stillness, may_suspend,
         target::{Candidate, Needs, takes},
@@ -16,7 +15,7 @@ use oac_wire::shapes::{Compute, Operation, Retained};
 
 use crate::{
     agenda::Millis,
-    database::{AllocationRow, Detail, OperationRow, PUBLIC_URL},
+    database::{AllocationRow, Detail, OperationRow, PUBLIC_URL, required},
     defect::Defect,
     ids,
     world::World,
@@ -145,7 +144,7 @@ impl World {
         suspends && {
             let needs = Needs {
                 haunted: [row.node].into(),
-                ..needs_at(row.node)
+                ..needs_at(row.node, row.session)
             };
             self.db.views(self.now).iter().any(|view| {
                 let candidate = Candidate {
@@ -187,7 +186,7 @@ impl World {
             home: held.node,
             haunted: held.haunted(),
             failed: held.failed_at(),
-            ..needs_at(held.node)
+            ..needs_at(held.node, row.session)
         };
         let mut view = self.db.view(node, self.now);
         if self.has(Defect::RestoreOverLimit) {
@@ -284,6 +283,14 @@ impl World {
             format!("allocation {number}: {event:?} -> {:?}", after.state)
         });
         self.db.allocations.insert(id, row);
+        // A sandbox that is to wake is admitted by a link of its own: one that is open still, because the runtime was never
+        // parked, is ended.
+        let wakes = after.phase() == Some(ComputePhase::Waking) && held.phase() != Some(ComputePhase::Waking);
+        if wakes && !self.has(Defect::LinkStaysOpen) {
+            for life in self.cores.iter_mut().filter_map(|core| core.life.as_mut()) {
+                life.linked.remove(&id);
+            }
+        }
         if after.phase().is_none() && held.phase().is_some() {
             self.interrupts(before.session);
         }
@@ -306,14 +313,14 @@ impl World {
 }
 
 /// Every node of a world keeps its checkpoints in one store, and is of one class.
-fn needs_at(home: NodeId) -> Needs {
+fn needs_at(home: NodeId, session: SessionId) -> Needs {
     Needs {
         store: ids::store(0),
         class: Digest::of("class"),
         home,
         haunted: Default::default(),
         failed: Default::default(),
-        labels: Wish::default().required_labels,
+        labels: required(session).required_labels,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
         steps::{Done, Stage, Step},
         transaction::{Purpose, Reply, Write},
     },
-    database::{AllocationRow, Detail},
+    database::{AllocationRow, Detail, required},
     defect::Defect,
     ids,
     world::{Happening, World},
@@ -88,11 +88,6 @@ impl World {
             return Millis::MAX;
         };
         let said = self.db.time(self.now) as Time;
-        if held.phase() != Some(ComputePhase::Running)
-            && let Some(life) = self.cores[core].life.as_mut()
-        {
-            life.linked.remove(&row.id);
-        }
         let mut base = self.snapshot(core, &row, false);
         base.linked = self.is_linked(core, &row, &held);
         let nodes = held.computes.iter().map(|c| c.node).chain([held.node]);
@@ -267,7 +262,7 @@ impl World {
             home: held.node,
             haunted: held.haunted(),
             failed: held.failed_at(),
-            labels: BTreeMap::new(),
+            labels: required(row.session).required_labels,
         };
         let candidates = views
             .iter()
