@@ -23,7 +23,12 @@ pub(super) async fn declarations_are_well_formed(world: &dyn World) {
 
 pub(super) async fn unsupported_makes_no_call(world: &dyn World) {
     let (b, made) = created(world).await;
-    refuses_unsupported(world).await;
+    // Of what is not there, and of what is.
+    for reference in [world.bootstrap().reference, b.reference] {
+        let before = world.receipt(&reference);
+        refuses_unsupported(world, reference).await;
+        assert_eq!(world.receipt(&reference), before, "a refusal changed a receipt");
+    }
     assert_eq!(
         info(world, &b.reference).await.unwrap(),
         made,
@@ -55,9 +60,8 @@ pub(super) fn retained() -> Retained {
 }
 
 /// Every declared refusal is answered as declared, and nothing native is called.
-pub(super) async fn refuses_unsupported(world: &dyn World) {
+pub(super) async fn refuses_unsupported(world: &dyn World, r: Reference) {
     let provider = world.provider();
-    let r = world.bootstrap().reference;
     let calls = world.calls();
     let check = |operation: Operation, result: Result<(), Failure>| {
         let Support::Unsupported(declared) = provider.declarations().support(operation) else {
