@@ -47,7 +47,7 @@ impl One {
     }
 }
 
-// inv: INV-C2, INV-C15, INV-C16, INV-C17, INV-C23, INV-S1, INV-S2, INV-S4, INV-S5
+// inv: INV-C2, INV-C15, INV-C17, INV-C23, INV-S1, INV-S2, INV-S4, INV-S5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn docker_a_core_on_sqlite_killed_and_cut_off_while_commands_run_and_a_reset_stands_loses_and_repeats_nothing()
  {
