@@ -1,6 +1,6 @@
 //! The hosts themselves: a test that relies on them must know that they are what they claim to be.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{io::Write as _, path::Path, process::Stdio, time::Duration};
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -214,7 +214,9 @@ const DOOMED: &str = "OAC_TEST_DOOMED";
 async fn host_nothing_is_left_of_a_host_when_the_test_is_killed() {
     if std::env::var_os(DOOMED).is_some() {
         let host = Host::boot("doomed").await.unwrap();
-        println!("up {} {}", host.folder().display(), host.outside());
+        // Not through the test's own output, which is kept back until it ends.
+        let line = format!("up {} {}\n", host.folder().display(), host.outside());
+        std::io::stdout().write_all(line.as_bytes()).unwrap();
         return std::future::pending().await;
     }
     let mut doomed = tokio::process::Command::new(std::env::current_exe().unwrap())

@@ -1,6 +1,6 @@
 //! Builds the root of test hosts into a cache unless it is there, and prints where it is: `oac-test-host-root CACHE`.
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 fn main() -> ExitCode {
     let Some(cache) = std::env::args_os().nth(1) else {
@@ -9,8 +9,12 @@ fn main() -> ExitCode {
     };
     match oac_testkit::host::root::ensure(cache.as_ref()) {
         Ok(root) => {
-            println!("{}", root.display());
-            ExitCode::SUCCESS
+            let printed = writeln!(std::io::stdout(), "{}", root.display());
+            if printed.is_ok() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(error) => {
             let causes = std::iter::successors(std::error::Error::source(&error), |e| e.source());
