@@ -16,14 +16,16 @@ pub struct Sandbox {
     /// What operators are shown of it.
     pub diagnostic: Option<Diagnostic>,
     pub node_online: bool,
+    /// Its runtime is linked: it runs, whatever was found before.
+    pub linked: bool,
 }
 
 /// Whether an operator may accept the loss: its node is online and said that the sandbox ended or is missing, or its wake or
-/// restore keeps failing (core.md section 12), wherever it is. While nothing is known (the node is away, or cannot say)
-/// there is no loss to accept.
+/// restore keeps failing (core.md section 12), wherever it is. While nothing is known (the node is away, or cannot say), and
+/// while the sandbox is linked, there is no loss to accept.
 pub fn is_discardable(sandbox: Sandbox) -> bool {
     let lost = match sandbox.diagnostic {
-        Some(Diagnostic::ResourceMissing) => sandbox.node_online,
+        Some(Diagnostic::ResourceMissing) => sandbox.node_online && !sandbox.linked,
         Some(Diagnostic::ComputeUnconfirmed) => true,
         Some(
             Diagnostic::NodeUnavailable | Diagnostic::OwnershipMismatch | Diagnostic::ProviderUnavailable,
@@ -41,6 +43,7 @@ pub fn diagnostics() -> impl Iterator<Item = Diagnostic> {
             given_up: false,
             diagnostic: Some(*diagnostic),
             node_online: true,
+            linked: false,
         })
     })
 }
@@ -60,15 +63,17 @@ mod tests {
         ];
         for diagnostic in Diagnostic::ALL.iter().copied().map(Some).chain([None]) {
             for state in states {
-                for (given_up, node_online) in [(false, false), (false, true), (true, false), (true, true)] {
+                for bits in 0..8 {
+                    let [given_up, node_online, linked] = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0];
                     let sandbox = Sandbox {
                         state,
                         given_up,
                         diagnostic,
                         node_online,
+                        linked,
                     };
                     let lost = match diagnostic {
-                        Some(Diagnostic::ResourceMissing) => node_online,
+                        Some(Diagnostic::ResourceMissing) => node_online && !linked,
                         other => other == Some(Diagnostic::ComputeUnconfirmed),
                     };
                     let expected = state == AllocationState::Running && !given_up && lost;

@@ -1,6 +1,8 @@
 //! What one owner remembers of an allocation: time that counts, and time that does not.
 
-use oac_lifecycle::allocation::{Action, Cause, Mutation, Next, Presence, Snapshot, State, Watch, plan};
+use oac_lifecycle::allocation::{
+    Action, Cause, Mutation, Next, Presence, Sighting, Snapshot, State, Watch, plan,
+};
 use oac_lifecycle::limits;
 use oac_model::ConnectionId;
 
@@ -80,4 +82,49 @@ fn the_five_minute_limits_stand_still_while_the_node_is_away() {
         watch.tick(&here, now);
         assert!(gives_up(&watch, &here, now), "{cause:?}");
     }
+}
+
+// req: G-238
+#[test]
+fn a_sandbox_that_was_found_missing_is_looked_at_as_soon_as_it_links_again() {
+    let connection = ConnectionId::from_uuid(uuid(1)).unwrap();
+    let state = State::Running {
+        phase: oac_model::ComputePhase::Disabled,
+    };
+    let down = Snapshot {
+        state,
+        given_up: None,
+        in_flight: false,
+        node: Presence::Online {
+            connection,
+            ready: true,
+        },
+        initialized: true,
+        linked: false,
+    };
+    let up = Snapshot { linked: true, ..down };
+    let looks =
+        |watch: &Watch, snapshot: &Snapshot, now| plan(snapshot, watch, now) == Next::Act(Action::Look);
+    let mut watch = Watch::default();
+    watch.tick(&down, 0);
+    assert!(looks(&watch, &down, 0));
+    let _ = watch.looked(state, connection, Sighting::SettledPresent, 1);
+    watch.tick(&down, 2);
+    assert!(!looks(&watch, &down, 2));
+    watch.tick(&up, 3);
+    assert!(looks(&watch, &up, 3));
+    // Once: what is found then, with the link open, is found again no sooner than before.
+    let _ = watch.looked(state, connection, Sighting::SettledPresent, 4);
+    watch.tick(&up, 5);
+    assert!(!looks(&watch, &up, 5));
+    let _ = watch.looked(state, connection, Sighting::Running, 6);
+    watch.tick(&up, 7);
+    assert_eq!(plan(&up, &watch, 7), Next::Wait { until: None });
+    watch.tick(&down, 8);
+    watch.tick(&up, 9);
+    assert_eq!(
+        plan(&up, &watch, 9),
+        Next::Wait { until: None },
+        "nothing was wrong"
+    );
 }

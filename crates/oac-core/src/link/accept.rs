@@ -84,6 +84,7 @@ async fn serve(core: Arc<Core>, socket: WebSocket, address: IpAddr) {
     };
     drop(places);
     core.links.enter(&link);
+    core.pokes.changed(link.allocation_id());
     let (connection, allocation) = (link.connection_id(), link.allocation_id());
     tracing::info!(%allocation, %connection, "a sandbox linked");
     // The Turns are driven exactly as long as the connection moves.

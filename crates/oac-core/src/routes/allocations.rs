@@ -30,6 +30,7 @@ use crate::{
         strict::{StrictJson, StrictQuery},
         target::Target,
     },
+    link::Links,
 };
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -114,7 +115,7 @@ pub(super) struct Discardable {
 }
 
 /// Whether an operator may give the allocation up, whose node is online or not.
-fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
+fn may_discard(row: &AllocationRow, links: &Links, node_online: bool) -> bool {
     discard::is_discardable(Sandbox {
         state: row.state,
         given_up: row.cause.is_some(),
@@ -122,12 +123,14 @@ fn may_discard(row: &AllocationRow, node_online: bool) -> bool {
             .diagnostic
             .and_then(|diagnostic| Diagnostic::from_text(diagnostic.as_str())),
         node_online,
+        linked: links.is_linked(row.id),
     })
 }
 
 /// What may be discarded of each of these; `elsewhere` as [`Read::computes_elsewhere`] gives it.
 pub(super) async fn discardable(
     read: &Read,
+    links: &Links,
     rows: &[AllocationRow],
     elsewhere: &[(AllocationId, NodeId)],
     is_online: impl Fn(NodeId) -> bool,
@@ -141,7 +144,9 @@ pub(super) async fn discardable(
             .collect();
         let cleaning = row.state == AllocationState::CleanupPending && !former.is_empty();
         all.push(Discardable {
-            all: row.node_id.is_some_and(|node| may_discard(row, is_online(node)))
+            all: row
+                .node_id
+                .is_some_and(|node| may_discard(row, links, is_online(node)))
                 || cleaning && allocations::former(read, row).await?.awaited_alone,
             former: former.into_iter().collect(),
         });
@@ -171,17 +176,17 @@ async fn offline(
 }
 
 /// The rows as they are shown.
-async fn shown(read: &Read, rows: Vec<AllocationRow>) -> Result<Vec<Allocation>, StoreError> {
+async fn shown(read: &Read, links: &Links, rows: Vec<AllocationRow>) -> Result<Vec<Allocation>, StoreError> {
     let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
     let elsewhere = read.computes_elsewhere(&ids).await?;
     // A node is looked up only when that decides something.
     let home = rows
         .iter()
-        .filter(|row| may_discard(row, true))
+        .filter(|row| may_discard(row, links, true))
         .filter_map(|row| row.node_id);
     let nodes: BTreeSet<NodeId> = home.chain(elsewhere.iter().map(|(_, node)| *node)).collect();
     let offline = offline(read, nodes).await?;
-    let may = discardable(read, &rows, &elsewhere, |node| !offline.contains(&node)).await?;
+    let may = discardable(read, links, &rows, &elsewhere, |node| !offline.contains(&node)).await?;
     Ok(rows
         .into_iter()
         .zip(may)
@@ -189,8 +194,13 @@ async fn shown(read: &Read, rows: Vec<AllocationRow>) -> Result<Vec<Allocation>,
         .collect())
 }
 
-async fn page(read: &Read, rows: Vec<AllocationRow>, limit: u64) -> Result<Json<Page<Allocation>>, ApiError> {
-    let shown = shown(read, rows).await?;
+async fn page(
+    read: &Read,
+    links: &Links,
+    rows: Vec<AllocationRow>,
+    limit: u64,
+) -> Result<Json<Page<Allocation>>, ApiError> {
+    let shown = shown(read, links, rows).await?;
     Ok(Json(Page::of(shown, limit, |a| a.id.to_string(), |a| a)))
 }
 
@@ -209,7 +219,7 @@ async fn list_allocations(
     let (limit, after) = (query.limit()?, query.after()?);
     let read = core.store.read().await?;
     let rows = read.unreleased_allocations(after, limit + 1).await?.whole()?;
-    page(&read, rows, limit).await
+    page(&read, &core.links, rows, limit).await
 }
 
 /// A node's unreleased allocations.
@@ -232,7 +242,7 @@ async fn list_node_allocations(
         return Err(ApiError::not_found());
     }
     let rows = read.allocations_of_node(id, after, limit + 1).await?;
-    page(&read, rows, limit).await
+    page(&read, &core.links, rows, limit).await
 }
 
 /// What the operator accepts: one of the two, and true.
@@ -308,14 +318,14 @@ async fn discard_allocation(
     let offline = offline(&tx, elsewhere).await?;
     let entry = Audited::new("allocation", id, "discard");
     if loss == Loss::All && row.state != AllocationState::CleanupPending {
-        let before = shown(&tx, vec![row.clone()]).await?;
+        let before = shown(&tx, &core.links, vec![row.clone()]).await?;
         if !before.iter().any(|shown| shown.discardable) {
             return Err(ApiError::not_discardable());
         }
         let given_up = allocations::begin_cleanup(&tx, id, Cause::Discard).await?;
         let details = json!({ "session_id": session, "node_id": row.node_id });
         auth.audit(&tx, entry.details(details)).await?;
-        let answer = shown(&tx, vec![given_up.row.clone()]).await?;
+        let answer = shown(&tx, &core.links, vec![given_up.row.clone()]).await?;
         tx.commit().await?;
         given_up.tell(&core);
         return one(answer);
@@ -332,7 +342,7 @@ async fn discard_allocation(
         let details = json!({ "session_id": session, "node_id": row.node_id, "former_computes": nodes });
         auth.audit(&tx, entry.details(details)).await?;
     }
-    let answer = shown(&tx, vec![row]).await?;
+    let answer = shown(&tx, &core.links, vec![row]).await?;
     tx.commit().await?;
     core.pokes.want(session);
     one(answer)

@@ -95,7 +95,9 @@ impl Write {
         self.tx.commit().await?;
         placement::refresh_deployment(core).await;
         let read = core.store.read().await?;
-        Ok(Json(SafeDeployment::read(&read, &core.config).await?))
+        Ok(Json(
+            SafeDeployment::read(&read, &core.links, &core.config).await?,
+        ))
     }
 }
 
@@ -113,7 +115,9 @@ async fn get_deployment(
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
 ) -> Result<Json<SafeDeployment>, ApiError> {
     let read = core.store.read().await?;
-    Ok(Json(SafeDeployment::read(&read, &core.config).await?))
+    Ok(Json(
+        SafeDeployment::read(&read, &core.links, &core.config).await?,
+    ))
 }
 
 /// Selects a sandbox backend for the first time, or after a completed reset. Repeating it changes nothing.

@@ -9,6 +9,7 @@ mod conformance;
 mod database;
 mod files;
 mod link;
+mod missing;
 #[path = "../engine/node.rs"]
 #[allow(dead_code, reason = "shared with the engine's tests, which use the rest")]
 mod node;

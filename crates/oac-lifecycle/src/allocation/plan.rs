@@ -151,6 +151,10 @@ impl Watch {
         if self.suspected.is_some_and(|(on, _)| Some(on) != connection) || !self.may_suspect(snapshot) {
             self.suspected = None;
         }
+        if snapshot.linked && self.unwell && self.link_down_since.is_some() {
+            // What was found before it linked again no longer holds.
+            self.looked = None;
+        }
         self.link_down_since = if snapshot.linked {
             None
         } else {

@@ -23,6 +23,7 @@ use crate::{
         auth::{Audited, CoreKeyAuth},
         strict::{NoQuery, StrictJson, StrictQuery},
     },
+    link::Links,
     resets::state_of,
     routes::allocations::discardable,
 };
@@ -211,6 +212,7 @@ impl Reset {
     /// The reset of `row`, if one stands. `nodes` are those that are not retired, each with what is known of it.
     pub(super) async fn read(
         read: &Read,
+        links: &Links,
         row: &DeploymentRow,
         groups: &[ResourceGroup],
         nodes: &[(NodeRow, NodeReadiness)],
@@ -234,7 +236,7 @@ impl Reset {
         rows.dedup_by_key(|row| row.id);
         let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
         let elsewhere = read.computes_elsewhere(&ids).await?;
-        let may = discardable(read, &rows, &elsewhere, is_online).await?;
+        let may = discardable(read, links, &rows, &elsewhere, is_online).await?;
         let discardable = rows
             .iter()
             .zip(may)

@@ -10,7 +10,7 @@ use super::{
     reset::Reset,
     rollout::{self, NodeReadiness, RolloutNodes, RolloutState},
 };
-use crate::{config::Config, http::ApiError};
+use crate::{config::Config, http::ApiError, link::Links};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -97,7 +97,7 @@ pub(crate) struct DeploymentResources {
 
 impl SafeDeployment {
     /// From one snapshot or transaction.
-    pub(crate) async fn read(read: &Read, config: &Config) -> Result<Self, ApiError> {
+    pub(crate) async fn read(read: &Read, links: &Links, config: &Config) -> Result<Self, ApiError> {
         let row = read.deployment().await?;
         let owner = read.owner().await?;
         // Core answers only as owner, so some epoch has begun.
@@ -131,7 +131,7 @@ impl SafeDeployment {
         // In one statement whichever it is: what remains of a reset adds up to the resources (INV-C23).
         let (counts, reset) = if row.resetting() {
             let groups = read.resource_groups().await?;
-            let reset = Reset::read(read, &row, &groups, &nodes).await?;
+            let reset = Reset::read(read, links, &row, &groups, &nodes).await?;
             (ResourceCounts::of(&groups), reset)
         } else {
             (read.resource_counts().await?, None)
