@@ -15,6 +15,7 @@ use std::{
 
 use oac_model::Secret;
 use oac_store::{Database, OpenError};
+use oac_telemetry::traces::{self, Endpoint, EndpointError, Ratio, RatioError};
 use serde::Deserialize;
 
 pub use address::{AddressError, PublicUrl};
@@ -48,6 +49,8 @@ pub struct Config {
     pub release_dir: PathBuf,
     /// Where nodes find the files of releases that Core does not hold; without it nowhere.
     pub release_url: Option<ReleaseUrl>,
+    /// Where spans go; without it nowhere.
+    pub traces: Option<traces::Settings>,
 }
 
 /// A certificate with its chain, and the key of the certificate, as PEM files. The key's has mode 0600.
@@ -85,6 +88,12 @@ pub enum ConfigError {
     ReleaseUrl(#[source] ReleaseUrlError),
     #[error("`trusted_proxies` is not usable")]
     TrustedProxies(#[source] NetworkError),
+    #[error("`traces.endpoint` is not usable")]
+    TracesEndpoint(#[source] EndpointError),
+    #[error("`traces.sample_ratio` is not usable")]
+    TracesRatio(#[source] RatioError),
+    #[error("`traces` is not usable: give its `endpoint`, or no `traces` at all")]
+    NoTracesEndpoint,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,6 +109,14 @@ struct File {
     seal_key_file: Option<PathBuf>,
     direct: Option<Direct>,
     trusted_proxies: Option<Vec<String>>,
+    traces: Option<Traces>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Traces {
+    endpoint: Option<String>,
+    sample_ratio: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -174,6 +191,7 @@ impl Config {
             .map_err(ConfigError::ReleaseUrl)?;
         let trusted_proxies = TrustedProxies::parse(&file.trusted_proxies.unwrap_or_default())
             .map_err(ConfigError::TrustedProxies)?;
+        let traces = file.traces.map(traces_settings).transpose()?;
         Ok(Self {
             listen,
             metrics_listen,
@@ -184,6 +202,7 @@ impl Config {
             trusted_proxies,
             release_dir,
             release_url,
+            traces,
         })
     }
 }
@@ -216,6 +235,19 @@ fn database(file: DatabaseFile) -> Result<(Database, Option<Secret>), ConfigErro
     Ok((database, password))
 }
 
+fn traces_settings(file: Traces) -> Result<traces::Settings, ConfigError> {
+    let endpoint = file.endpoint.ok_or(ConfigError::NoTracesEndpoint)?;
+    let endpoint: Endpoint = endpoint.parse().map_err(ConfigError::TracesEndpoint)?;
+    let sample_ratio = match file.sample_ratio {
+        Some(share) => Ratio::new(share).map_err(ConfigError::TracesRatio)?,
+        None => Ratio::ALL,
+    };
+    Ok(traces::Settings {
+        endpoint,
+        sample_ratio,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +262,7 @@ mod tests {
         assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
         assert_eq!(config.metrics_listen, "127.0.0.1:9464".parse().ok());
         assert!(config.public_url.is_none());
+        assert_eq!(config.traces, None);
         assert!(
             matches!(config.database, Database::Sqlite(path) if path == Path::new("/var/lib/oac-core/core.db"))
         );
@@ -308,6 +341,28 @@ mod tests {
         assert!(parse("trusted_proxies = [\"10.0.0.0/8\", \"fd00::1\"]").is_ok());
         let error = parse("trusted_proxies = [\"proxy\"]").unwrap_err();
         assert!(matches!(error, ConfigError::TrustedProxies(_)), "{error}");
+    }
+
+    #[test]
+    fn traces_go_to_a_plain_origin_and_are_kept_in_a_share_from_0_to_1() {
+        let traces = |rest: &str| parse(&format!("[traces]\n{rest}")).map(|config| config.traces.unwrap());
+        let given = traces("endpoint = \"http://collector:4318\"").unwrap();
+        assert_eq!(given.endpoint.to_string(), "http://collector:4318");
+        assert_eq!(given.sample_ratio, Ratio::ALL);
+        let given = traces("endpoint = \"http://[::1]\"\nsample_ratio = 0.1").unwrap();
+        assert_eq!(Ok(given.sample_ratio), Ratio::new(0.1));
+        assert!(matches!(traces(""), Err(ConfigError::NoTracesEndpoint)));
+        let secret = traces("endpoint = \"http://:hunter2@collector\"").unwrap_err();
+        assert!(matches!(secret, ConfigError::TracesEndpoint(_)));
+        assert!(!format!("{secret} {secret:?}").contains("hunter2"));
+        assert!(matches!(
+            traces("endpoint = \"http://a\"\nsample_ratio = 2.0"),
+            Err(ConfigError::TracesRatio(_))
+        ));
+        assert!(matches!(
+            traces("url = \"http://a\""),
+            Err(ConfigError::Syntax { .. })
+        ));
     }
 
     // inv: INV-C14

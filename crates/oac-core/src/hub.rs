@@ -16,6 +16,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use oac_model::{ConnectionId, Generation, NodeId, ProviderKind};
 use oac_peer::core::Reservations;
+use oac_telemetry::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use utoipa_axum::routes;
@@ -46,6 +47,7 @@ pub struct Hub {
     memory: Memory,
     reports: Reports,
     metrics: Metrics,
+    traces: Tracer,
     pub(crate) clock: Arc<Clock>,
 }
 
@@ -59,8 +61,8 @@ pub struct Connected {
 }
 
 impl Hub {
-    /// Without a node; operations are counted in `metrics`.
-    pub fn new(metrics: Metrics) -> Self {
+    /// Without a node; operations are counted in `metrics` and traced by `traces`.
+    pub fn new(metrics: Metrics, traces: Tracer) -> Self {
         Self {
             reservations: Mutex::default(),
             live: Mutex::default(),
@@ -69,6 +71,7 @@ impl Hub {
             memory: Memory::default(),
             reports: Reports::default(),
             metrics,
+            traces,
             clock: Arc::default(),
         }
     }

@@ -7,23 +7,28 @@
 //! look like a fresh one. A Core that stands by reads nothing and says `oac_core_owner 0`, so that sums over all Cores
 //! count each thing once.
 
-mod labels;
+pub(crate) mod labels;
 mod stored;
 pub(crate) mod table;
 
 use std::{
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{FromRequestParts, MatchedPath, Request, State},
+    http::{Extensions, request::Parts},
     middleware::Next,
     response::Response,
 };
 use oac_lifecycle::placement::Answer;
 use oac_peer::Moment;
-use oac_telemetry::{Counter, Gauges, Histogram, Set};
+use oac_telemetry::{
+    Counter, Gauges, Histogram, Set,
+    traces::{self, Export, Parent, Tracer},
+};
 use oac_wire::shapes::Operation;
 use tokio::{net::TcpListener, sync::Mutex};
 
@@ -53,6 +58,7 @@ pub struct Metrics {
     operation_seconds: Histogram<1>,
     http_requests: Counter<3>,
     http_seconds: Histogram<1>,
+    trace_spans: Counter<1>,
     read: Arc<Mutex<Option<Answered>>>,
 }
 
@@ -65,6 +71,7 @@ impl Default for Metrics {
             operation_seconds: set.histogram(&table::OPERATION_SECONDS),
             http_requests: set.counter(&table::HTTP_REQUESTS),
             http_seconds: set.histogram(&table::HTTP_SECONDS),
+            trace_spans: set.counter(&table::TRACE_SPANS),
             read: Arc::default(),
             set,
         }
@@ -72,14 +79,23 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// What records spans, counted here, and what sends them.
+    pub(crate) fn traces(&self, settings: Option<traces::Settings>) -> (Tracer, Export) {
+        let program = traces::Program {
+            name: "oac-core",
+            version: env!("CARGO_PKG_VERSION"),
+            instance: uuid::Uuid::new_v4(),
+        };
+        Tracer::new(settings, program, self.trace_spans.clone())
+    }
+
     pub(crate) fn placed(&self, answer: Answer) {
         self.placements.inc([labels::answer(answer)]);
     }
 
     /// An operation ended that took so long; only what was sent is timed.
     pub(crate) fn operated(&self, operation: Operation, outcome: &CallOutcome, took: Duration) {
-        self.operations
-            .inc([operation.as_str(), labels::outcome(outcome)]);
+        self.operations.inc([operation.as_str(), outcome.as_str()]);
         if !matches!(outcome, CallOutcome::Unsupported | CallOutcome::Unavailable) {
             self.operation_seconds.observe([operation.as_str()], took);
         }
@@ -140,16 +156,42 @@ pub async fn text(core: &Core) -> String {
     core.metrics.set.text(gauges)
 }
 
-/// Counts a request under its route's template, whoever answers it.
-pub(crate) async fn count(State(core): State<Arc<Core>>, request: Request, next: Next) -> Response {
+/// Counts and traces a request under its route's template, whoever answers it.
+pub(crate) async fn count(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
     let route = labels::route(request.extensions().get::<MatchedPath>());
     let method = labels::method(request.method());
     let began = Instant::now();
+    let mut span = core.traces.asked([method, route]);
+    request.extensions_mut().insert(span.parent());
     let response = next.run(request).await;
     let status = labels::status(response.status());
+    span.set("http.request.method", method);
+    span.set("http.route", route);
+    span.set("http.response.status_code", i64::from(response.status().as_u16()));
+    if response.status().is_server_error() {
+        span.failed();
+    }
     core.metrics.http_requests.inc([route, method, status]);
     core.metrics.http_seconds.observe([route], began.elapsed());
     response
+}
+
+/// The request that is being answered, for the steps it asks for.
+pub(crate) struct Asked(pub(crate) Parent);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+impl Asked {
+    /// Of a request with these extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        Self(extensions.get().cloned().unwrap_or_default())
+    }
 }
 
 /// Answers scrapes on `listener` until Core stops.

@@ -15,6 +15,7 @@
 
 pub mod memory;
 pub(crate) mod pressure;
+mod step;
 mod view;
 
 use std::{
@@ -28,6 +29,7 @@ use oac_model::{AllocationId, EnvironmentId, Generation, NodeId, PlacementId, Pr
 use oac_store::{
     DeploymentLock, NewAllocation, NewPlacement, PlacementRow, Read, SessionRow, StoreError, Tx,
 };
+use oac_telemetry::traces::Parent;
 
 use crate::{
     Core, allocations,
@@ -36,6 +38,7 @@ use crate::{
     task::Kind,
 };
 
+pub(crate) use step::Step;
 use view::locked_node_views;
 pub(crate) use view::{deployment_view, node_view, pin, view_of};
 
@@ -52,6 +55,8 @@ pub struct Demand {
     pub environment_id: EnvironmentId,
     /// The Session's required labels.
     pub request: Request,
+    /// What asks for it.
+    pub parent: Parent,
 }
 
 impl Demand {
@@ -64,7 +69,13 @@ impl Demand {
             request: Request {
                 required_labels: session.required_labels.clone(),
             },
+            parent: Parent::default(),
         }
+    }
+
+    /// As part of what `parent` names.
+    pub(crate) fn within(self, parent: Parent) -> Self {
+        Self { parent, ..self }
     }
 }
 
@@ -153,8 +164,14 @@ impl From<PlaceError> for ApiError {
 /// with it through [`Self::tx`] (its input, its idempotency record), then commits. Dropped, it leaves no row (INV-C11).
 pub struct Placing<'a> {
     core: &'a Core,
-    tx: Tx,
     demand: Demand,
+    chosen: Chosen<'a>,
+    step: Step,
+}
+
+/// A placement that is stored in a transaction, on a node that fits under its lock.
+struct Chosen<'a> {
+    tx: Tx,
     placed: Placed,
     choice: memory::Choice<'a>,
     places: Places,
@@ -163,7 +180,7 @@ pub struct Placing<'a> {
 impl Placing<'_> {
     /// The open transaction. Deployment and node are locked: lock the Session next, nothing before it in the order.
     pub fn tx(&self) -> &Tx {
-        &self.tx
+        &self.chosen.tx
     }
 
     /// Takes the placement up (its allocation appears as `reserved`), commits and pokes the workers.
@@ -173,16 +190,22 @@ impl Placing<'_> {
     pub async fn commit(self) -> Result<Placed, StoreError> {
         let Self {
             core,
-            tx,
             demand,
+            chosen,
+            mut step,
+        } = self;
+        let Chosen {
+            tx,
             placed,
             choice,
             places,
-        } = self;
+        } = chosen;
         allocations::announce_reset(&tx, demand.session_id).await?;
         let row = tx.insert_allocation(&placed.allocation(&demand)).await?;
         allocations::appeared(&tx, &row).await?;
+        step.stores(core, &placed);
         tx.commit().await?;
+        step.stored(&placed);
         places.taken(core, vec![(choice, placed.allocation_id)]);
         Ok(placed)
     }
@@ -202,14 +225,29 @@ pub(crate) async fn begin_within(
     demand: Demand,
     patience: Duration,
 ) -> Result<Placing<'_>, PlaceError> {
-    let placing = chosen(core, demand, Search::with_patience(patience)).await;
-    if let Err(PlaceError::Refused(answer)) = &placing {
-        core.metrics.placed(*answer);
+    let mut step = Step::begin(core, &demand);
+    match choose_and_lock(core, &demand, Search::with_patience(patience)).await {
+        Ok(chosen) => Ok(Placing {
+            core,
+            demand,
+            chosen,
+            step,
+        }),
+        Err(error) => {
+            if let PlaceError::Refused(answer) = &error {
+                core.metrics.placed(*answer);
+            }
+            step.refused(&error);
+            Err(error)
+        }
     }
-    placing
 }
 
-async fn chosen(core: &Core, demand: Demand, mut search: Search) -> Result<Placing<'_>, PlaceError> {
+async fn choose_and_lock<'a>(
+    core: &'a Core,
+    demand: &Demand,
+    mut search: Search,
+) -> Result<Chosen<'a>, PlaceError> {
     loop {
         let mut choices = choose(core, &[(&demand.request, &search)]).await?;
         let choice = choices.pop().ok_or(PlaceError::Unanswered)?;
@@ -222,13 +260,11 @@ async fn chosen(core: &Core, demand: Demand, mut search: Search) -> Result<Placi
                 if tx.keep_projects(&[demand.project_id]).await?.is_empty() {
                     return Err(PlaceError::NoProject);
                 }
-                let placed = Placed::new(&tx, &demand, node_id, pin);
+                let placed = Placed::new(&tx, demand, node_id, pin);
                 tx.insert_placements(std::slice::from_ref(&placed.placement))
                     .await?;
-                return Ok(Placing {
-                    core,
+                return Ok(Chosen {
                     tx,
-                    demand,
                     placed,
                     choice,
                     places,

@@ -6,6 +6,7 @@ mod releases;
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use oac_store::{ExclusiveLock, ExclusiveLockError, Holder, OpenError, Store, StoreError, StoreOptions};
+use oac_telemetry::traces::Export;
 use tokio::{net::TcpListener, signal::unix::SignalKind};
 
 use crate::{
@@ -88,6 +89,8 @@ pub struct Running {
     pub addresses: Vec<SocketAddr>,
     /// Where it answers scrapes.
     pub metrics_address: Option<SocketAddr>,
+    /// Sends spans. Stopped last: no collector keeps another Core waiting for the lease.
+    export: Tasks,
 }
 
 /// `oac-core run`: serves until SIGTERM or SIGINT.
@@ -162,11 +165,12 @@ pub async fn start_on(
     let lock = ExclusiveLock::take(&config.database)?;
     let store = open_store(&config, clock_offset_millis).await?;
     let metrics = Metrics::default();
+    let (traces, export) = metrics.traces(config.traces.clone());
     let core = Arc::new(Core {
         config,
         store,
         owner: OwnerHandle::default(),
-        hub: Hub::new(metrics.clone()),
+        hub: Hub::new(metrics.clone(), traces.clone()),
         links: Links::default(),
         admissions: Admissions::default(),
         samples: Default::default(),
@@ -174,6 +178,7 @@ pub async fn start_on(
         accesses: Accesses::default(),
         metrics,
         releases: node_files::Releases::default(),
+        traces,
         pokes: Pokes::default(),
         tasks: Tasks::default(),
     });
@@ -195,6 +200,7 @@ pub async fn start_on(
         core,
         addresses,
         metrics_address,
+        export: start_export(export),
     })
 }
 
@@ -220,10 +226,24 @@ fn start_workers(core: &Arc<Core>) {
     access::start(core);
 }
 
+/// Sends spans until it is told to stop, then what is left of them, for a short while.
+fn start_export(mut export: Export) -> Tasks {
+    let tasks = Tasks::default();
+    let stopping = tasks.stopping();
+    tasks.spawn(Kind::Finish, "traces", async move {
+        tokio::select! {
+            never = export.run() => match never {},
+            () = stopping.cancelled() => {}
+        }
+        export.flush().await;
+    });
+    tasks
+}
+
 impl Running {
     /// Closes every connection, waits for the tasks, and expires the lease, so that another Core need not wait for it.
     pub async fn stop(self) {
-        let Self { core, .. } = self;
+        let Self { core, export, .. } = self;
         core.tasks.stop();
         core.hub.close_all().await;
         core.links.close_all().await;
@@ -234,5 +254,6 @@ impl Running {
             tracing::warn!(event = "lease_not_given_up", %error, "the lease was not given up: another Core waits until it expires");
         }
         core.store.close().await;
+        export.shutdown().await;
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use oac_model::{AllocationId, SessionId};
 use oac_store::StoreError;
+use oac_telemetry::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -46,6 +47,8 @@ pub struct Core {
     pub metrics: Metrics,
     /// The files of nodes.
     pub releases: Releases,
+    /// Records what is sent to a collector of traces.
+    pub traces: Tracer,
     pub pokes: Pokes,
     pub tasks: Tasks,
 }

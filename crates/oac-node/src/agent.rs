@@ -12,6 +12,7 @@ use oac_peer::{
     node::{Action, Event, Exit, Job, Node, Reason, Refresh},
 };
 use oac_provider::Provider;
+use oac_telemetry::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::{
     task::AbortHandle,
@@ -26,7 +27,7 @@ use crate::{
     limits::{MAINTENANCE, SHUTDOWN},
     managing::Managing,
     measure::Meter,
-    metrics::{Dial, Metrics},
+    metrics::{Dial, Metrics, told},
     operation,
     task::{Done, Engaged, Tasks},
 };
@@ -44,6 +45,7 @@ pub(crate) struct Agent {
     /// Utilization is measured between two reports of one connection.
     meter: Arc<Mutex<Meter>>,
     metrics: Metrics,
+    traces: Tracer,
 }
 
 /// What a node serves.
@@ -106,7 +108,7 @@ impl Agent {
         stored: Stored,
         served: Served,
         operations: usize,
-        metrics: Metrics,
+        (metrics, traces): (Metrics, Tracer),
     ) -> Self {
         let clock = core.clock.clone();
         let mut seed = [0; 8];
@@ -141,6 +143,7 @@ impl Agent {
             connection: None,
             meter,
             metrics,
+            traces,
         }
     }
 
@@ -294,6 +297,7 @@ impl Agent {
     fn start(&mut self, job: Job) -> bool {
         let Job {
             ticket,
+            id,
             deadline,
             request,
         } = job;
@@ -302,10 +306,24 @@ impl Agent {
         };
         let by = self.clock.instant(deadline);
         let metrics = self.metrics.clone();
+        let operation = request.arguments.operation();
+        let allocation = request.reference.allocation_id.as_uuid();
+        let name = ["operation", operation.as_str()];
+        let mut span = self.traces.called(name, id.as_uuid(), allocation);
+        span.set("oac.operation", operation.as_str());
+        span.set("oac.request_id", id.as_uuid());
+        span.set("oac.allocation_id", allocation);
+        let backend = self.stored.identity.provider.as_str();
         self.tasks.operation(ticket, async move {
+            let mut call = span.call([backend, operation.as_str()]);
             let work = operation::run(&*engaged.provider, &request, by);
-            let outcome = metrics.operated(request.arguments.operation(), work).await;
-            Done::Answered(ticket, request.reference, outcome, engaged)
+            let outcome = metrics.operated(operation, work).await;
+            call.set("oac.answer", told(&outcome));
+            if !matches!(outcome, Outcome::Success(_)) {
+                call.failed();
+            }
+            drop(call);
+            Done::Answered(ticket, request.reference, outcome, Box::new(engaged), span)
         });
         true
     }
@@ -355,9 +373,11 @@ impl Agent {
                 }
                 Some(Event::Refreshed(refresh))
             }
-            Done::Answered(ticket, reference, outcome, engaged) => {
+            Done::Answered(ticket, reference, outcome, engaged, span) => {
                 self.tasks.operation(ticket, async move {
                     engaged.provider.idle(&reference).await;
+                    // Native work may outlive its answer; the operation has ended now.
+                    drop(span);
                     Done::Ended(ticket)
                 });
                 Some(Event::Answered(ticket, outcome))

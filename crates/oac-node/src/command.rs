@@ -15,6 +15,7 @@ use oac_dial::Origin;
 use oac_generations::{LeaseError, Store, layout::Layout, lease, recovery};
 use oac_model::{Digest, Secret};
 use oac_release::fetch;
+use oac_telemetry::traces::{self, Endpoint, Ratio};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -64,6 +65,12 @@ enum Command {
         /// Serve Prometheus metrics on this address.
         #[arg(long)]
         metrics_listen: Option<SocketAddr>,
+        /// Send traces to this collector (OTLP over HTTP), such as http://127.0.0.1:4318.
+        #[arg(long)]
+        traces_endpoint: Option<String>,
+        /// The share of sandboxes that are traced, 0 to 1; the same as in Core's configuration.
+        #[arg(long, default_value = "1", requires = "traces_endpoint")]
+        traces_sample_ratio: Ratio,
     },
     /// Run every host check and print all failures.
     Doctor {
@@ -197,14 +204,38 @@ fn execute(command: Command, clocks: Clocks) -> Result<(), Failed> {
             place,
             operations,
             metrics_listen,
+            traces_endpoint,
+            traces_sample_ratio,
         } => {
             if !OPERATIONS.contains(&operations) {
                 return Err(Failed::message("--operations must be from 1 to 32"));
             }
-            on_runtime(run_command(clocks.node, place, operations, metrics_listen))
+            let traces = traces_settings(traces_endpoint, traces_sample_ratio)?;
+            on_runtime(run_command(
+                clocks.node,
+                place,
+                operations,
+                metrics_listen,
+                traces,
+            ))
         }
         Command::Doctor { place } => on_runtime(doctor_command(place)),
     }
+}
+
+/// The endpoint is read here and not with the line, whose errors repeat what was given: it may hold a credential.
+fn traces_settings(
+    endpoint: Option<String>,
+    sample_ratio: Ratio,
+) -> Result<Option<traces::Settings>, Failed> {
+    let Some(endpoint) = endpoint else { return Ok(None) };
+    let endpoint = endpoint
+        .parse::<Endpoint>()
+        .map_err(|error| Failed::message(format!("--traces-endpoint: {error}")))?;
+    Ok(Some(traces::Settings {
+        endpoint,
+        sample_ratio,
+    }))
 }
 
 fn on_runtime(work: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
@@ -274,10 +305,11 @@ async fn run_command(
     place: Place,
     operations: usize,
     metrics_listen: Option<SocketAddr>,
+    traces: Option<traces::Settings>,
 ) -> Result<(), Failed> {
     oac_telemetry::log::start();
     let config = place.load()?;
-    let opened = Opened::new(&config, &place.state_dir)?;
+    let mut opened = Opened::new(&config, &place.state_dir)?;
     let host_id = opened.stored().host_id;
     let served: Served = match preparation(&place.config)? {
         Some(_) => Managing::open(&config, &place.config, &place.state_dir, host_id)?.into(),
@@ -285,6 +317,7 @@ async fn run_command(
     };
     let metrics = opened.metrics();
     let scrapes = scrapes(metrics, metrics_listen).await?;
+    let mut export = opened.trace(traces);
     let stop = stop_signal()?;
     let started = || {
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
@@ -294,7 +327,9 @@ async fn run_command(
     let ran = tokio::select! {
         ran = run(clock, opened, served, operations, started, stop) => ran,
         never = scrapes => match never {},
+        never = export.run() => match never {},
     };
+    export.flush().await;
     ran.map_err(|error| {
         let unauthorized = error.is_unauthorized();
         Failed::new(&error).unauthorized_if(unauthorized)
@@ -428,6 +463,7 @@ mod tests {
             "oac-node register --config /c --state-dir /s --core-url http://c --name n --enrollment-token-stdin",
             "oac-node run --config /c --state-dir /s",
             "oac-node run --config /c --state-dir /s --operations 32 --metrics-listen 127.0.0.1:9",
+            "oac-node run --config /c --state-dir /s --traces-endpoint http://127.0.0.1:4318 --traces-sample-ratio 0.1",
             "oac-node rebind-host --config /c --state-dir /s --yes",
             "oac-node doctor --config /c --state-dir /s",
             "oac-node protocol-version",
@@ -438,11 +474,23 @@ mod tests {
             "oac-node run --config /c",
             "oac-node run --config /c --state-dir /s extra",
             "oac-node run --config /c --state-dir /s --token t",
+            "oac-node run --config /c --state-dir /s --traces-endpoint http://c --traces-sample-ratio 2",
+            "oac-node run --config /c --state-dir /s --traces-sample-ratio 1",
             "oac-node register --config /c --state-dir /s --core-url http://c --name n",
             "oac-node protocol-version 1",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_refused_endpoint_of_traces_is_not_repeated() {
+        let settings = |text: &str| traces_settings(Some(text.to_owned()), Ratio::ALL);
+        let refused = settings("http://:hunter2@collector").map(drop).unwrap_err();
+        assert!(refused.message.contains("--traces-endpoint: give host and port"));
+        assert!(!refused.message.contains("hunter2"), "{}", refused.message);
+        let given = settings("http://collector").unwrap_or_else(|failed| panic!("{}", failed.message));
+        assert_eq!(given.unwrap().endpoint.to_string(), "http://collector:4318");
     }
 
     #[test]

@@ -34,6 +34,8 @@ oac_telemetry::table! {
         "Operations that ended: ok, or the code that Core was told.";
     OPERATION_SECONDS: Histogram(OPERATION_BOUNDS) "oac_node_operation_seconds" ["operation"]
         "How long operations took.";
+    TRACE_SPANS: Counter "oac_node_trace_spans_total" ["outcome"]
+        "Spans by what became of them: sent, overflowed (dropped, the collector is slow or away), not_taken (refused, not reached in time, or too late).";
 }
 
 /// How an attempt to connect ended.
@@ -51,6 +53,7 @@ pub struct Metrics {
     dials: Counter<1>,
     operations: Counter<2>,
     operation_seconds: Histogram<1>,
+    trace_spans: Counter<1>,
     now: Arc<Now>,
 }
 
@@ -68,6 +71,7 @@ impl Default for Metrics {
             dials: set.counter(&DIALS),
             operations: set.counter(&OPERATIONS),
             operation_seconds: set.histogram(&OPERATION_SECONDS),
+            trace_spans: set.counter(&TRACE_SPANS),
             now: Arc::default(),
             set,
         }
@@ -84,6 +88,11 @@ impl Metrics {
         gauges.one(&OPERATIONS_RUNNING, self.now.running.load(Relaxed) as f64);
         gauges.many(&BUILD_INFO, [([env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
         self.set.text(gauges)
+    }
+
+    /// What counts spans.
+    pub(crate) fn trace_spans(&self) -> Counter<1> {
+        self.trace_spans.clone()
     }
 
     pub(crate) fn dialed(&self, dial: Dial) {
@@ -116,15 +125,19 @@ impl Metrics {
         let running = Running::begin(&self.now.running);
         let outcome = work.await;
         drop(running);
-        let told = match &outcome {
-            Outcome::Success(_) => "ok",
-            Outcome::Unsupported(_) => "unsupported",
-            Outcome::Failed { code, .. } => code.as_str(),
-        };
-        self.operations.inc([operation.as_str(), told]);
+        self.operations.inc([operation.as_str(), told(&outcome)]);
         self.operation_seconds
             .observe([operation.as_str()], began.elapsed());
         outcome
+    }
+}
+
+/// What Core is told of an outcome, in one word.
+pub(crate) fn told(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Success(_) => "ok",
+        Outcome::Unsupported(_) => "unsupported",
+        Outcome::Failed { code, .. } => code.as_str(),
     }
 }
 

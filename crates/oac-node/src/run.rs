@@ -4,6 +4,7 @@ use std::{future::Future, path::Path, sync::Arc};
 
 use oac_dial::Origin;
 use oac_peer::node::Exit;
+use oac_telemetry::traces::{self, Export, Tracer};
 
 use crate::{
     agent::{Agent, ConfirmError, Served, confirm},
@@ -43,6 +44,7 @@ pub struct Opened {
     store: IdentityStore,
     stored: Stored,
     metrics: Metrics,
+    traces: Tracer,
 }
 
 impl Opened {
@@ -60,11 +62,24 @@ impl Opened {
             store,
             stored,
             metrics: Metrics::default(),
+            traces: Tracer::default(),
         })
     }
 
     pub fn stored(&self) -> &Stored {
         &self.stored
+    }
+
+    /// The run's operations are traced, and the spans go to a collector while what is returned is awaited.
+    pub fn trace(&mut self, settings: Option<traces::Settings>) -> Export {
+        let program = traces::Program {
+            name: "oac-node",
+            version: env!("CARGO_PKG_VERSION"),
+            instance: self.stored.identity.node_id.as_uuid(),
+        };
+        let (tracer, export) = Tracer::new(settings, program, self.metrics.trace_spans());
+        self.traces = tracer;
+        export
     }
 
     /// What the run counts.
@@ -97,7 +112,12 @@ pub async fn run_by(
     started: impl FnOnce(),
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let Opened { store, metrics, .. } = opened;
+    let Opened {
+        store,
+        metrics,
+        traces,
+        ..
+    } = opened;
     let store = Arc::new(store);
     let mut stop = std::pin::pin!(stop);
     let stored = tokio::select! {
@@ -105,7 +125,7 @@ pub async fn run_by(
         () = &mut stop => return Ok(()),
     };
     started();
-    let agent = Agent::new(core, store, stored, served.into(), operations, metrics);
+    let agent = Agent::new(core, store, stored, served.into(), operations, (metrics, traces));
     match agent.run(stop).await {
         Exit::Stopped => Ok(()),
         Exit::Unauthorized => Err(RunError::Unauthorized),

@@ -11,6 +11,7 @@ use oac_peer::{
     node::{Attempt, Refresh, Ticket},
 };
 use oac_provider::{ProbeError, Provider};
+use oac_telemetry::traces::Span;
 use oac_wire::frames::Health;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
@@ -29,8 +30,8 @@ pub(crate) enum Done {
     /// A child was waited for.
     Child(Box<ChildEnd>),
     Refreshed(Refresh),
-    /// The provider's call returned.
-    Answered(Ticket, Reference, Outcome, Engaged),
+    /// The provider's call returned; the span is open until the native work has ended.
+    Answered(Ticket, Reference, Outcome, Box<Engaged>, Span),
     /// The native work ended, or its task did.
     Ended(Ticket),
     /// Maintenance, or a task that was dropped or broke.

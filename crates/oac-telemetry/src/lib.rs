@@ -1,4 +1,4 @@
-//! What a program says of itself: metrics, as Prometheus reads them, and its log.
+//! What a program says of itself: metrics, as Prometheus reads them, its log, and its [`traces`].
 //!
 //! A program writes one [`table!`] of its metrics: name, kind, labels and what each means. From it come the handles that
 //! the program counts with, the text of a scrape, and what documents, dashboards and alert rules are checked against. In
@@ -15,6 +15,7 @@ pub mod log;
 mod serve;
 mod set;
 mod table;
+pub mod traces;
 
 pub use serve::serve;
 pub use set::{Counter, Gauges, Histogram, Set};

@@ -80,6 +80,10 @@ impl<const N: usize> Counter<N> {
     pub fn inc(&self, labels: [&'static str; N]) {
         self.0.with_label_values(&labels).inc();
     }
+
+    pub fn add(&self, labels: [&'static str; N], count: u64) {
+        self.0.with_label_values(&labels).inc_by(count);
+    }
 }
 
 impl<const N: usize> Histogram<N> {

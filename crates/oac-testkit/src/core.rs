@@ -36,6 +36,8 @@ pub struct CoreOptions {
     pub trusted_proxies: Vec<String>,
     /// Where nodes are sent for files of releases that it does not hold.
     pub release_url: Option<String>,
+    /// The collector that takes its spans, all of them.
+    pub collector: Option<SocketAddr>,
 }
 
 /// Where the data is; kept over [`TestCore::restart`].
@@ -161,6 +163,7 @@ impl TestCore {
                 .release_url
                 .as_deref()
                 .map(|url| url.parse().unwrap_or_else(|e| panic!("{url}: {e}"))),
+            traces: options.collector.map(crate::collector::settings),
         };
         let running = run::start_on(config.clone(), listeners, options.clock_offset_millis)
             .await

@@ -79,6 +79,7 @@ pub struct Installation {
     public_url: String,
     pub core_key: Secret,
     http: reqwest::Client,
+    collector: Option<SocketAddr>,
 }
 
 /// A node made by the stand-in for the installer.
@@ -160,6 +161,7 @@ impl Installation {
             public_url,
             core_key: Secret::new(""),
             http,
+            collector: None,
         };
         installation.start_core().await?;
         installation.core_key = installation.new_core_key().await?;
@@ -192,6 +194,17 @@ impl Installation {
         })
         .await?;
         Ok(())
+    }
+
+    /// Starts Core again with a configuration that sends every span to `collector`, as the nodes will that are started
+    /// from now on.
+    pub async fn trace_to(&mut self, collector: SocketAddr) -> Result<()> {
+        let mut text = std::fs::read_to_string(&self.config).map_err(io(&self.config))?;
+        text += &format!("\n[traces]\nendpoint = \"http://{collector}\"\n");
+        write(&self.config, text.as_bytes(), 0o600)?;
+        self.collector = Some(collector);
+        self.stop_core().await;
+        self.start_core().await
     }
 
     /// Leaves Core's process to the caller, who also starts it again: for an installation of several Cores behind one
@@ -478,6 +491,9 @@ impl Installation {
         .await?;
         let mut command = node.command("run");
         command.args(["--operations", "8"]);
+        if let Some(collector) = self.collector {
+            command.args(["--traces-endpoint", &format!("http://{collector}")]);
+        }
         let mut program = Program::start("oac-node", command, &node.log)?;
         program
             .until("the node is connected and ready", START, async || {

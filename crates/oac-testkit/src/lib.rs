@@ -8,6 +8,8 @@
 #[cfg(feature = "product")]
 pub mod between;
 #[cfg(feature = "core")]
+pub mod collector;
+#[cfg(feature = "core")]
 pub mod core;
 #[cfg(feature = "product")]
 pub mod core_process;

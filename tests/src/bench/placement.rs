@@ -123,14 +123,16 @@ async fn core_that_knows(ground: &Ground, nodes: &[NodeId]) -> Result<Arc<Core>>
             release_dir: Default::default(),
             release_url: None,
             trusted_proxies: Default::default(),
+            traces: None,
         },
         store: ground.store.clone(),
         owner: OwnerHandle::default(),
-        hub: Hub::new(metrics.clone()),
+        hub: Hub::new(metrics.clone(), Default::default()),
         links: Default::default(),
         admissions: Default::default(),
         samples: Default::default(),
         releases: Default::default(),
+        traces: Default::default(),
         turns: Default::default(),
         accesses: Default::default(),
         metrics,
@@ -216,7 +218,7 @@ async fn one_admission(core: &Arc<Core>, ground: &Ground) -> Result<()> {
     let new = new_session(ground.project);
     let key = new.id.to_string();
     let keyed = Keyed::new(ground.project, SCOPE, &key, Digest::of(&key));
-    match admit(core, new, Some(keyed)).await? {
+    match admit(core, new, Some(keyed), Default::default()).await? {
         Admitted::Stored { .. } => Ok(()),
         Admitted::First => bail!("nobody else has this key"),
     }

@@ -51,6 +51,20 @@ pub enum CallOutcome {
     Unavailable,
 }
 
+impl CallOutcome {
+    /// Its name in metrics and traces.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Ok(_) => "ok",
+            Self::Refused { .. } => "refused",
+            Self::Unsupported => "unsupported",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Uncertain => "uncertain",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 /// The codes of the protocol's table, `unsupported` and `unconfirmed` aside.
 pub type Refusal = FailureCode;
 
@@ -61,13 +75,27 @@ impl Hub {
     /// so `Unavailable` here is the one proof that it may store that nothing left.
     pub async fn call(&self, owner: &OwnerHandle, request: Request) -> CallOutcome {
         let operation = request.arguments.operation();
+        let id = RequestId::random();
         let began = Instant::now();
-        let outcome = self.called(owner, request).await;
+        let mut span = self.traces.calls(
+            ["call", operation.as_str()],
+            id.as_uuid(),
+            request.reference.allocation_id.as_uuid(),
+        );
+        span.set("oac.operation", operation.as_str());
+        span.set("oac.request_id", id.as_uuid());
+        span.set("oac.allocation_id", request.reference.allocation_id.as_uuid());
+        span.set("oac.node_id", request.node_id.as_uuid());
+        let outcome = self.called(owner, id, request).await;
         self.metrics.operated(operation, &outcome, began.elapsed());
+        span.set("oac.outcome", outcome.as_str());
+        if !matches!(outcome, CallOutcome::Ok(_)) {
+            span.failed();
+        }
         outcome
     }
 
-    async fn called(&self, owner: &OwnerHandle, request: Request) -> CallOutcome {
+    async fn called(&self, owner: &OwnerHandle, id: RequestId, request: Request) -> CallOutcome {
         let operation = request.arguments.operation();
         // Rejected before a node is looked up (P-072). A backend without declarations does nothing at all.
         if !oac_provider::declarations_of(request.provider)
@@ -81,7 +109,6 @@ impl Hub {
         if request.on.is_some_and(|on| on != peer.connection_id) {
             return CallOutcome::Unavailable;
         }
-        let id = RequestId::random();
         let call = Call {
             id,
             generation: request.generation,

@@ -8,7 +8,7 @@ use axum::{
 };
 use oac_lifecycle::placement::Answer;
 
-use crate::{http::router, hub::CallOutcome};
+use crate::http::router;
 
 /// Stands for a path that no route has.
 const NO_ROUTE: &str = "none";
@@ -78,7 +78,7 @@ pub(super) fn status(status: StatusCode) -> &'static str {
     }
 }
 
-pub(super) fn answer(answer: Answer) -> &'static str {
+pub(crate) fn answer(answer: Answer) -> &'static str {
     match answer {
         Answer::Node { .. } => "node",
         Answer::Direct => "direct",
@@ -86,16 +86,5 @@ pub(super) fn answer(answer: Answer) -> &'static str {
         Answer::Unavailable => "unavailable",
         Answer::Reset => "reset",
         Answer::Closed => "closed",
-    }
-}
-
-pub(super) fn outcome(outcome: &CallOutcome) -> &'static str {
-    match outcome {
-        CallOutcome::Ok(_) => "ok",
-        CallOutcome::Refused { .. } => "refused",
-        CallOutcome::Unsupported => "unsupported",
-        CallOutcome::Unconfirmed => "unconfirmed",
-        CallOutcome::Uncertain => "uncertain",
-        CallOutcome::Unavailable => "unavailable",
     }
 }

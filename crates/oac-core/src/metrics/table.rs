@@ -48,4 +48,6 @@ oac_telemetry::table! {
         "Answered requests by route template, none for paths without a route.";
     HTTP_SECONDS: Histogram(HTTP_BOUNDS) "oac_core_http_seconds" ["route"]
         "From a request's head to the head of its answer.";
+    TRACE_SPANS: Counter "oac_core_trace_spans_total" ["outcome"]
+        "Spans by what became of them: sent, overflowed (dropped, the collector is slow or away), not_taken (refused, not reached in time, or too late).";
 }

@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use oac_lifecycle::placement::{Answer, Request};
 use oac_model::{ProjectId, ProviderKind};
 use oac_store::{AllocationRow, EventKind, NewSession, SessionRow, StoreError, Tx};
+use oac_telemetry::traces::Parent;
 use serde_json::json;
 
 use super::{idempotency::Keyed, view};
@@ -21,7 +22,7 @@ use crate::{
     Core, allocations,
     gathering::{self, Gathering, Shared, Unanswered, Waiting},
     limits::{ADMISSIONS_PER_TRANSACTION, ADMISSIONS_WAITING, HELD_LONGEST, HELD_PAUSE},
-    placement::{self, Checked, Demand, Misfit, PlaceError, Placed, Search, memory::Choice},
+    placement::{self, Checked, Demand, Misfit, PlaceError, Placed, Search, Step, memory::Choice},
 };
 
 /// A Session that is to be stored with its placement.
@@ -30,6 +31,7 @@ pub struct Admission {
     demand: Demand,
     keyed: Option<Keyed>,
     search: Search,
+    step: Step,
 }
 
 /// What became of a request that was not refused.
@@ -49,11 +51,11 @@ pub type Admissions = Gathering<Admission>;
 
 type Outcome = Result<Admitted, PlaceError>;
 
-/// Stores a Session on the best node that fits, durably.
+/// Stores a Session on the best node that fits, durably; `parent` is what asks for it.
 ///
 /// # Errors
 /// [`PlaceError::Refused`] with placement's answer. After [`StoreError::Unknown`] it may be stored.
-pub async fn admit(core: &Arc<Core>, session: NewSession, keyed: Option<Keyed>) -> Outcome {
+pub async fn admit(core: &Arc<Core>, session: NewSession, keyed: Option<Keyed>, parent: Parent) -> Outcome {
     let demand = Demand {
         project_id: session.project_id,
         session_id: session.id,
@@ -61,9 +63,11 @@ pub async fn admit(core: &Arc<Core>, session: NewSession, keyed: Option<Keyed>) 
         request: Request {
             required_labels: session.required_labels.clone(),
         },
+        parent,
     };
     let admission = Admission {
         session,
+        step: Step::begin(core, &demand),
         demand,
         keyed,
         search: Search::with_patience(HELD_LONGEST),
@@ -116,13 +120,24 @@ impl Shared for Admission {
                     Err(error) => Err(error),
                 },
             };
-            waiting.answer(outcome);
+            tell(waiting, outcome);
         }
         if all_held && !again.is_empty() {
             tokio::time::sleep(HELD_PAUSE).await;
         }
         again
     }
+}
+
+/// Ends the step, and answers.
+fn tell(mut waiting: Waiting<Admission>, outcome: Outcome) {
+    let step = &mut waiting.request.step;
+    match &outcome {
+        Ok(Admitted::Stored { placed, .. }) => step.stored(placed),
+        Ok(Admitted::First) => step.was_needless(),
+        Err(error) => step.refused(error),
+    }
+    waiting.answer(outcome);
 }
 
 fn refused(core: &Core, answer: Answer) -> Outcome {
@@ -194,6 +209,7 @@ struct Going<'a> {
 
 /// Stores those that still fit in one transaction.
 async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Fate>, PlaceError> {
+    let mut span = core.traces.shared(["transaction", "admissions"]);
     let tx = core.begin_owned().await?.ok_or(PlaceError::Standby)?;
     let chosen: Vec<_> = going
         .iter()
@@ -235,7 +251,14 @@ async fn together(core: &Core, going: Vec<Going<'_>>) -> Result<Vec<Fate>, Place
         return Ok(fates);
     }
     insert(&tx, &storing).await?;
-    tx.commit().await?;
+    for one in &storing {
+        one.step.stores(core, &one.placed);
+        one.step.shares(&mut span);
+    }
+    if let Err(error) = tx.commit().await {
+        span.failed();
+        return Err(error.into());
+    }
     let mut choices = Vec::with_capacity(storing.len());
     for one in storing {
         choices.push((one.choice, one.placed.allocation_id));
@@ -257,6 +280,7 @@ struct Storing<'a> {
     placed: Placed,
     allocation: AllocationRow,
     keyed: Option<&'a Keyed>,
+    step: &'a Step,
     body: String,
 }
 
@@ -275,6 +299,7 @@ impl<'a> Storing<'a> {
             allocation: placed.allocation(&admission.demand).row(tx.now()),
             placed,
             keyed: admission.keyed.as_ref(),
+            step: &admission.step,
             body,
         })
     }

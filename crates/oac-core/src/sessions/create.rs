@@ -23,6 +23,7 @@ use crate::{
         auth::ProjectAuth,
         strict::{NoQuery, StrictJson, StrictQuery},
     },
+    metrics::Asked,
     placement::{self, PlaceError},
 };
 
@@ -48,6 +49,7 @@ fn enforces(provider: ProviderKind, access: NetworkAccess) -> bool {
 pub(crate) async fn create_session(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    Asked(parent): Asked,
     headers: HeaderMap,
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
     StrictJson(new): StrictJson<NewSession>,
@@ -82,7 +84,7 @@ pub(crate) async fn create_session(
         required_labels: new.node_labels,
         metadata: new.metadata,
     };
-    match (admit(&core, row, keyed.clone()).await, keyed) {
+    match (admit(&core, row, keyed.clone(), parent).await, keyed) {
         (Ok(Admitted::Stored { body, .. }), _) => Ok(answer(StatusCode::CREATED, body)),
         (Ok(Admitted::First), Some(keyed)) => keyed.first(&core).await,
         (Ok(Admitted::First), None) => Err(ApiError::internal("admission", &PlaceError::Unanswered)),

@@ -15,7 +15,7 @@ use axum::{
     Json,
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use oac_link::{
@@ -35,6 +35,7 @@ use crate::{
     Core,
     http::{ApiError, auth::ProjectAuth, strict::StrictQuery, target::Target},
     limits,
+    metrics::Asked,
 };
 
 /// A regular file's bytes, whole or one range. Starts or wakes the sandbox.
@@ -63,6 +64,7 @@ use crate::{
 pub(crate) async fn read_file(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    by: Asked,
     StrictQuery(query): StrictQuery<FileQuery>,
     target: Target,
     method: Method,
@@ -73,7 +75,7 @@ pub(crate) async fn read_file(
     let version = headers::if_range(&headers);
     let range = range.filter(|_| version != Some(None));
     let version = version.flatten();
-    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Read).await?;
+    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Read, by).await?;
     let path = query.path.as_str();
     let version = version.as_deref();
     let ask = |client: LinkClient| async move { client.get_file(path, range, version).await };
@@ -109,7 +111,7 @@ pub(crate) async fn write_file(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let mut body = Some(body);
-    let written = write(&core, auth, &query, &target, &parts.headers, &mut body).await;
+    let written = write(&core, auth, &query, &target, &parts, &mut body).await;
     let is_refused = written.is_err() && !parts.headers.contains_key(header::EXPECT);
     if let Some(rest) = body.filter(|_| is_refused) {
         // So that whoever still sends reads the refusal.
@@ -124,17 +126,25 @@ async fn write(
     auth: ProjectAuth,
     query: &PutQuery,
     target: &Target,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: &mut Option<Body>,
 ) -> Result<Response, ApiError> {
     query.path.check()?;
+    let headers = &parts.headers;
     let put = PutFile {
         length: headers::length(headers)?,
         only_new: headers::only_new(headers)?,
         mode: query.mode()?,
         digest: headers::digest(headers)?,
     };
-    let reach = Reach::begin(core, auth.project_id, target, FileOperationKind::Write).await?;
+    let reach = Reach::begin(
+        core,
+        auth.project_id,
+        target,
+        FileOperationKind::Write,
+        Asked::of(&parts.extensions),
+    )
+    .await?;
     let client = reach.client().await?;
     let Some(bytes) = body.take() else {
         return Err(unknown_outcome());
@@ -199,13 +209,14 @@ enum UploadError {
 pub(crate) async fn delete_file(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    by: Asked,
     StrictQuery(query): StrictQuery<FileQuery>,
     target: Target,
     headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
     query.path.check()?;
     headers::no_conditions(&headers)?;
-    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Write).await?;
+    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Write, by).await?;
     loop {
         let client = reach.client().await?;
         let deleted = timeout(limits::FILE_STALL, client.delete_file(query.path.as_str())).await;
@@ -229,11 +240,12 @@ pub(crate) async fn delete_file(
 pub(crate) async fn list_files(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    by: Asked,
     StrictQuery(query): StrictQuery<ListQuery>,
     target: Target,
 ) -> Result<Json<FilePage>, ApiError> {
     query.check()?;
-    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Read).await?;
+    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Read, by).await?;
     let path = query.path.as_str();
     let cursor = query.cursor.as_deref();
     let ask = |client: LinkClient| async move { client.list_files(path, cursor).await };

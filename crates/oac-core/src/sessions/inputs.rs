@@ -13,6 +13,7 @@ use axum::{
 };
 use oac_model::{AllocationId, InputId, ProjectId, SessionId, SessionState, TurnId, TurnState};
 use oac_store::{EventKind, NewInput as NewRow, SessionRow, StoreError, Tx};
+use oac_telemetry::traces::Parent;
 use serde_json::json;
 
 use super::{
@@ -30,6 +31,7 @@ use crate::{
         target::Target,
     },
     limits,
+    metrics::Asked,
     placement::{self, Demand, PlaceError},
     turns::ledger::{self, Job},
 };
@@ -48,6 +50,7 @@ use crate::{
 pub(crate) async fn submit_input(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    Asked(parent): Asked,
     headers: HeaderMap,
     StrictQuery(NoQuery {}): StrictQuery<NoQuery>,
     target: Target,
@@ -67,6 +70,7 @@ pub(crate) async fn submit_input(
         session,
         new,
         keyed,
+        parent,
     };
     match (admission.admit(&core).await?, &admission.keyed) {
         (Some(body), _) => Ok(answer(StatusCode::ACCEPTED, body)),
@@ -90,6 +94,8 @@ struct Admission {
     session: SessionId,
     new: NewInput,
     keyed: Option<Keyed>,
+    /// The request.
+    parent: Parent,
 }
 
 impl Admission {
@@ -158,7 +164,7 @@ impl Admission {
         core: &Core,
         session: SessionRow,
     ) -> Result<Result<Option<String>, ApiError>, PlaceError> {
-        let placing = placement::begin(core, Demand::of(&session)).await?;
+        let placing = placement::begin(core, Demand::of(&session).within(self.parent.clone())).await?;
         let stored = async {
             let (session, unfinished) = self.checked(placing.tx()).await?;
             self.store(placing.tx(), &session, unfinished, None).await

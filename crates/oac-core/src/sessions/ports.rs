@@ -39,6 +39,7 @@ use crate::{
     Core,
     http::{ApiError, auth::ProjectAuth, error::Chain, serve::Peer, target::Target},
     limits,
+    metrics::Asked,
     task::Kind,
 };
 
@@ -67,6 +68,7 @@ pub(super) const PATHS: [&str; 3] = [
 pub(super) async fn forward_port(
     State(core): State<Arc<Core>>,
     auth: ProjectAuth,
+    by: Asked,
     target: Target,
     Extension(Peer(peer)): Extension<Peer>,
     mut request: Request,
@@ -100,7 +102,7 @@ pub(super) async fn forward_port(
     };
     let upgrade = head::asks_for_upgrade(request.version(), request.headers())
         .then(|| hyper::upgrade::on(&mut request));
-    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Port).await?;
+    let reach = Reach::begin(&core, auth.project_id, &target, FileOperationKind::Port, by).await?;
     let tunnel = connect(&reach, port).await?;
     let access = Arc::new(reach.into_access());
     let request = outgoing(request, path, &forwarded);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use oac_link::LinkClient;
 use oac_model::{ProjectId, SessionId, SessionState};
 use oac_store::{FileOperationKind, SessionRow, StoreError};
+use oac_telemetry::traces::Parent;
 use tokio::time::{Instant, sleep_until};
 
 use super::{access::Access, read::target_session};
@@ -22,6 +23,7 @@ use crate::{
     http::{ApiError, target::Target},
     limits,
     link::NotAdmitted,
+    metrics::Asked,
     placement::{self, Demand, PlaceError},
     turns::ledger,
 };
@@ -32,6 +34,8 @@ pub(crate) struct Reach {
     session: SessionId,
     until: Instant,
     access: Access,
+    /// The request.
+    parent: Parent,
 }
 
 /// What there is of the Session's sandbox now.
@@ -49,6 +53,7 @@ impl Reach {
         project: ProjectId,
         target: &Target,
         kind: FileOperationKind,
+        Asked(parent): Asked,
     ) -> Result<Self, ApiError> {
         let until = Instant::now() + limits::REACH_WAIT;
         let read = core.store.single();
@@ -68,6 +73,7 @@ impl Reach {
             session: session.id,
             until,
             access,
+            parent,
         };
         let found = reach.look().await?;
         let ready = matches!(found, Found::Ready(_));
@@ -149,7 +155,8 @@ impl Reach {
         if session.state == SessionState::Failed && !first {
             return Err(ApiError::sandbox_unreachable());
         }
-        let placing = match placement::begin(&self.core, Demand::of(&session)).await {
+        let demand = Demand::of(&session).within(self.parent.clone());
+        let placing = match placement::begin(&self.core, demand).await {
             // Someone else placed it meanwhile.
             Err(PlaceError::Store(StoreError::Duplicate { .. })) => return Ok(()),
             placing => placing?,

@@ -31,7 +31,7 @@ fn start<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) ->
 }
 
 /// An application asks under `key`; the answer comes when it comes.
-fn ask(core: &TestCore, key: &str, body: Value) -> JoinHandle<Answer> {
+pub fn ask(core: &TestCore, key: &str, body: Value) -> JoinHandle<Answer> {
     let request = request(core, key, &body);
     start(async move { try_send(request).await.unwrap() })
 }
@@ -70,7 +70,7 @@ async fn until_together(core: &TestCore, count: usize) {
     .await;
 }
 
-async fn until_waiting(core: &TestCore, count: usize) {
+pub async fn until_waiting(core: &TestCore, count: usize) {
     world::eventually("the others wait", async || {
         core.core().admissions.waiting() == count
     })
@@ -268,7 +268,7 @@ async fn who_leaves_while_others_are_stored_gets_no_session_and_who_leaves_at_th
     hold.reached().await;
     at_commit.abort();
     let (core_, left) = (core.core().clone(), fresh(&core));
-    let leaving = start(async move { admit(&core_, left, None).await });
+    let leaving = start(async move { admit(&core_, left, None, Default::default()).await });
     until_waiting(&core, 1).await;
     leaving.abort();
     assert!(leaving.await.unwrap_err().is_cancelled());
@@ -465,7 +465,9 @@ async fn one_refused(on: On) {
     let core = world::core(on).await;
     let _node = Node::start(&core, 6).await;
     let placed = fresh(&core);
-    admit(core.core(), placed.clone(), None).await.unwrap();
+    admit(core.core(), placed.clone(), None, Default::default())
+        .await
+        .unwrap();
     let read = core.core().store.single();
     let allocation = read.latest_allocation(placed.id).await.unwrap().unwrap();
     world::until(&core, allocation.id, AllocationState::Running).await;
@@ -477,7 +479,7 @@ async fn one_refused(on: On) {
         ..placed.clone()
     };
     let core_ = core.core().clone();
-    let again = start(async move { admit(&core_, again, None).await });
+    let again = start(async move { admit(&core_, again, None, Default::default()).await });
     let good = ["b", "c"].map(|key| ask(&core, key, named(key)));
     until_waiting(&core, 3).await;
     drop(hold);

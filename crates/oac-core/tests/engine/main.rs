@@ -29,4 +29,5 @@ mod resetting;
 mod secrets;
 mod storm;
 mod suspension;
+mod traces;
 mod world;

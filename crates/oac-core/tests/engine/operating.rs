@@ -165,6 +165,7 @@ async fn labels_decide_from_the_next_placement_on_and_move_nothing() {
         request: Request {
             required_labels: [("zone".to_owned(), zone.to_owned())].into(),
         },
+        parent: Default::default(),
     };
     let fits = async |zone: &str| {
         oac_core::placement::begin(core.core(), demand(zone))

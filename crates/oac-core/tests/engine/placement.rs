@@ -199,6 +199,7 @@ async fn an_environment_is_placed_at_most_once() {
         session_id: session,
         environment_id: row.environment_id,
         request: Default::default(),
+        parent: Default::default(),
     };
     let again = oac_core::placement::begin(core.core(), demand).await.map(drop);
     assert!(

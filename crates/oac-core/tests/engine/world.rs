@@ -55,7 +55,7 @@ pub async fn session(core: &TestCore) -> Result<(SessionId, AllocationId), Place
         metadata: Default::default(),
     };
     let session = new.id;
-    match admit(core.core(), new, None).await? {
+    match admit(core.core(), new, None, Default::default()).await? {
         Admitted::Stored { placed, .. } => Ok((session, placed.allocation_id)),
         Admitted::First => panic!("there is no key"),
     }

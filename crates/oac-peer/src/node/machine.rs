@@ -362,6 +362,7 @@ impl Node {
             }
             actions.push(Action::Run(Job {
                 ticket: started.ticket,
+                id: asked.id,
                 deadline: started.deadline,
                 request: started.job,
             }));

@@ -15,7 +15,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use oac_model::{ConnectionId, OwnerEpoch};
+use oac_model::{ConnectionId, OwnerEpoch, RequestId};
 use oac_wire::{
     frames::{Deployment, FrameError, Health, Identity, RequestBody, RetentionReference},
     shapes::Operation,
@@ -110,6 +110,8 @@ pub enum Action {
 #[derive(Debug, PartialEq)]
 pub struct Job {
     pub ticket: Ticket,
+    /// The request's own id, which Core knows too.
+    pub id: RequestId,
     /// The caller's wait ends here, queueing included.
     pub deadline: Moment,
     pub request: Box<RequestBody>,
@@ -190,7 +192,7 @@ pub enum Violation {
 /// What an answer needs to find its request again.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    id: oac_model::RequestId,
+    id: RequestId,
     operation: Operation,
     reference: oac_model::Reference,
 }

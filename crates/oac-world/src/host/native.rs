@@ -39,6 +39,7 @@ impl World {
             ticket,
             deadline: Moment(deadline),
             request,
+            ..
         } = job;
         let operation = request.arguments.operation();
         let allocation = request.reference.allocation_id;
