@@ -187,6 +187,7 @@ impl World {
                     .nodes
                     .get(&row.node)
                     .is_some_and(|node| self.db.is_online(node, self.now)),
+                linked: self.has_link(row),
             };
             discard::is_discardable(sandbox) || anything && row.state == AllocationState::Running
         };
@@ -194,20 +195,29 @@ impl World {
         let Some(id) = all.get(which as usize % all.len().max(1)).copied() else {
             return false;
         };
-        let shown = self.db.allocations.get(&id).and_then(AllocationRow::shown);
-        let lost = matches!(
-            shown,
-            Some(Diagnostic::ResourceMissing | Diagnostic::ComputeUnconfirmed)
-        );
+        let row = self.db.allocations.get(&id);
+        let shown = row.and_then(AllocationRow::shown);
+        let linked = row.is_some_and(|row| self.has_link(row));
+        let lost = match shown {
+            Some(Diagnostic::ResourceMissing) => !linked,
+            shown => shown == Some(Diagnostic::ComputeUnconfirmed),
+        };
         self.demand(lost, Invariant::Discard, || {
-            format!(
-                "allocation {} is shown as {shown:?}, and discarded",
-                ids::number(id.as_uuid())
-            )
+            let number = ids::number(id.as_uuid());
+            format!("allocation {number} is shown as {shown:?}, linked: {linked}, and discarded")
         });
         self.give_up(id, Cause::Discard);
         self.reach("a sandbox was discarded");
         true
+    }
+
+    /// Whether the sandbox is linked to the owner.
+    fn has_link(&self, row: &AllocationRow) -> bool {
+        let owner = (0..self.cores.len()).find(|core| self.ownership(*core).is_some());
+        owner.is_some_and(|core| match &row.held {
+            Some(held) => self.is_linked(core, row, &held.held),
+            None => self.snapshot(core, row, false).linked,
+        })
     }
 
     fn new_target(&mut self) -> bool {
