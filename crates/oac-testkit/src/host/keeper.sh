@@ -18,10 +18,15 @@ fail() { echo "failed $*"; exit 1; }
 
 # Whatever happened before: kills what runs, and removes what was made.
 clean() {
+    local at try
     trap '' TERM INT HUP
     power_off KILL
     for at in $(hierarchies); do
-        find "$at/oac-hosts/$number" -depth -type d -exec rmdir {} + 2>/dev/null
+        # What was killed leaves its group in a moment.
+        for try in $(seq 100); do
+            [ -d "$at/oac-hosts/$number" ] || break
+            find "$at/oac-hosts/$number" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.05
+        done
         rmdir "$at/oac-hosts" 2>/dev/null
     done
     [ -n "$number" ] && ip link del "oac-h$number" 2>/dev/null
@@ -30,6 +35,8 @@ clean() {
 }
 trap clean EXIT
 trap 'exit 1' TERM INT HUP
+# An answer that nobody reads any more must not end it before it has cleaned up.
+trap '' PIPE
 
 # The bridge is also the lock on its number.
 claim_number() {
