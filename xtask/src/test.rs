@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::host::runtime_image::Variant;
 use crate::host::services::Services;
-use crate::host::{docker, lock, packages, postgres, runtime_image, test_hosts, tools};
+use crate::host::{docker, lock, packages, postgres, runtime_image, test_hosts, tools, vendor};
 use crate::ledger::junit::{Outcome, Report};
 use crate::steps::Steps;
 use crate::workspace::{self, Metadata};
@@ -176,6 +176,8 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
             packages::IMAGE,
             packages::HOSTS,
             packages::BROWSER,
+            packages::CONTAINERD,
+            packages::VENDOR,
         ])
     });
     let mut services = Services {
@@ -185,6 +187,7 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         full_image: None,
         host_root: None,
         programs,
+        vendor: steps.run("vendor's files", vendor::ensure_vendor),
     };
     if let Some(programs) = &services.programs {
         services.host_root = steps.run("test hosts", || test_hosts::ensure_root(programs));

@@ -7,18 +7,12 @@
 pub(crate) mod range;
 pub(crate) mod serve;
 
-use std::{
-    collections::{HashMap, HashSet},
-    io,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, io, path::Path, sync::Arc, time::Duration};
 
 use oac_model::SourceCommit;
 use oac_release::{
     manifest::Artifact,
-    store::{self, FileKey, Holding, Shelf},
+    store::{self, FileKey, Holding, Shelf, Verdicts},
 };
 use oac_telemetry::Gauges;
 use parking_lot::Mutex;
@@ -33,7 +27,7 @@ const READ_EVERY: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub struct Releases {
     shelf: Mutex<Arc<Shelf>>,
-    verdicts: Mutex<HashMap<FileKey, bool>>,
+    verdicts: Mutex<Verdicts>,
     /// Files that could not be hashed when it was tried last; told once each.
     unreadable: Mutex<HashSet<FileKey>>,
     pub(crate) downloads: serve::Downloads,
@@ -80,7 +74,8 @@ impl Releases {
                 Ok(verdict) => {
                     self.unreadable.lock().remove(&key);
                     // Without one another file has its name: the next reading sees it.
-                    self.verdicts.lock().extend(verdict.map(|right| (key, right)));
+                    let verdict = verdict.map(|right| ((key, artifact.sha256), right));
+                    self.verdicts.lock().extend(verdict);
                     return true;
                 }
                 Err(error) => {

@@ -377,7 +377,7 @@ fn verify_store(
     let Ok(parent) = Directory::open(parent) else {
         return Err(CollectError::NativeProgram);
     };
-    let found = payload::digest_of(&parent, &name.to_string_lossy(), FileMode::Program)?;
+    let found = digest_of(&parent, &name.to_string_lossy(), FileMode::Program)?;
     let wanted = selection
         .specification
         .runtime
@@ -396,7 +396,15 @@ fn original_digest(root: &Directory, key: &str) -> Result<Option<Digest>, Collec
     } else {
         FileMode::Data
     };
-    Ok(payload::digest_of(root, key, mode)?.map(|(_, digest)| digest))
+    Ok(digest_of(root, key, mode)?.map(|(_, digest)| digest))
+}
+
+fn digest_of(
+    directory: &Directory,
+    key: &str,
+    mode: FileMode,
+) -> Result<Option<(u64, Digest)>, PayloadError> {
+    Ok(oac_release::payload::digest_of(directory, key, mode)?)
 }
 
 /// As the store names the image: `oac-runtime@sha256:<64 hex>`.

@@ -26,5 +26,3 @@ pub const BACKOFF: [Duration; 5] = [
 ];
 /// After a busy lock or lease.
 pub const BUSY: Duration = Duration::from_secs(60);
-/// Read at once while a payload file is hashed or fetched.
-pub const CHUNK_BYTES: usize = 64 * 1024;

@@ -3,8 +3,8 @@
 
 use std::{error::Error, path::Path};
 
-use oac_model::{Digest, ImageDigest, SourceCommit, Specification};
-use oac_records::FileMode;
+use oac_model::{ImageDigest, SourceCommit, Specification};
+use oac_release::{manifest::Artifact, source::Source};
 
 use crate::records::{Configuration, Identity};
 
@@ -19,9 +19,6 @@ pub enum SupplyError {
     Transfer(#[source] Cause),
     #[error("Core did not answer for this generation")]
     Core(#[source] Cause),
-    /// What took the bytes failed.
-    #[error("the bytes could not be kept")]
-    Sink(#[source] Cause),
 }
 
 /// What Core answers for one exact generation.
@@ -29,18 +26,6 @@ pub enum SupplyError {
 pub struct Selected {
     pub core_url: String,
     pub specification: Specification,
-}
-
-/// One file of a release, as its manifest states it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Artifact {
-    /// The destination below the payload root ([`crate::records::is_key`]).
-    pub key: String,
-    pub mode: FileMode,
-    pub size_bytes: u64,
-    pub sha256: Digest,
-    /// The Runtime image's archive: fetched only for an import, deleted after it.
-    pub is_image: bool,
 }
 
 /// What of a release goes on this host for its provider. It matches the specification it was asked for.
@@ -52,17 +37,14 @@ pub struct Release {
     pub artifacts: Vec<Artifact>,
 }
 
-/// Takes bytes in order.
-pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Cause> + 'a;
-
 /// Core's configuration route and the release server (releases.md section 7).
 pub trait Supply {
     /// The configuration of exactly this generation.
     fn configuration(&mut self, identity: &Identity) -> Result<Selected, SupplyError>;
     /// The verified metadata of the release that the specification selects; never another one.
     fn release(&mut self, specification: &Specification) -> Result<Release, SupplyError>;
-    /// The bytes of an artifact from offset `from` to its end.
-    fn fetch(&mut self, artifact: &Artifact, from: u64, sink: &mut Sink<'_>) -> Result<(), SupplyError>;
+    /// Where the files of that release come from.
+    fn source(&mut self) -> &mut dyn Source;
 }
 
 /// The engine, or the native program of the generation. What an answer cannot prove is an error.

@@ -1,18 +1,19 @@
-//! The files of a release on this host: verified before anything is fetched, fetched only where missing, never changed.
+//! The files of a release on this host: where they are, and how they go. How they come is [`oac_release::payload`].
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Read, Seek},
+use std::collections::BTreeSet;
+
+use oac_model::SourceCommit;
+use oac_records::{Directory, FileMode, RecordError};
+use oac_release::{
+    manifest::Artifact,
+    payload,
+    progress::Silent,
+    source::{ReadError, Source},
 };
 
-use oac_model::{Digest, SourceCommit};
-use oac_records::{Directory, FileMode, Partial, RecordError};
-use sha2::{Digest as _, Sha256};
-
 use crate::{
-    layout,
-    limits::{self, CHUNK_BYTES},
-    outside::{Artifact, Cause, Release, Supply, SupplyError},
+    layout, limits,
+    outside::{Release, SupplyError},
     store::Store,
 };
 
@@ -20,19 +21,30 @@ use crate::{
 pub enum PayloadError {
     #[error(transparent)]
     File(#[from] RecordError),
-    #[error("{0} could not be read")]
-    Read(String, #[source] io::Error),
-    /// Nothing was fetched.
-    #[error("{0} has other bytes than the selected release; remove it by hand after inspection")]
-    Conflict(String),
-    #[error("{needed} bytes are needed and {free} are free; make room")]
-    Space { needed: u64, free: u64 },
+    #[error(transparent)]
+    Release(#[from] payload::PayloadError),
     #[error(transparent)]
     Supply(#[from] SupplyError),
-    #[error("{0} arrived with another size or digest than its manifest states")]
-    Arrived(String),
     #[error("{0} is none of a release's files; it is kept, and everything with it")]
     Foreign(String),
+}
+
+impl PayloadError {
+    /// Whether the release is at fault, or what is here of it, and not Core or this host's disk.
+    pub(crate) fn is_of_artifact(&self) -> bool {
+        use payload::PayloadError as Release;
+        match self {
+            Self::Supply(SupplyError::Transfer(_)) => true,
+            Self::Supply(SupplyError::Core(_)) | Self::Foreign(_) => false,
+            Self::File(error) | Self::Release(Release::File(error)) => {
+                matches!(error, RecordError::Refused { .. } | RecordError::Differs { .. })
+            }
+            // A full disk is no failure of the transfer (P-181).
+            Self::Release(Release::Source(error)) => !matches!(error, ReadError::Sink(_)),
+            Self::Release(Release::Conflict(_) | Release::Checksum(_)) => true,
+            Self::Release(Release::Read(..) | Release::Space { .. }) => false,
+        }
+    }
 }
 
 /// Where the files of a release are: the root itself for the enrolled generation, else `releases/<commit>`.
@@ -95,21 +107,15 @@ impl<'a> Payload<'a> {
             && let Some(bytes) = directory.read(layout::MANIFEST, limits::MANIFEST_BYTES)?
             && bytes != release.manifest
         {
-            return Err(PayloadError::Conflict(layout::MANIFEST.to_owned()));
+            return Err(payload::PayloadError::Conflict(layout::MANIFEST.to_owned()).into());
         }
-        let mut missing = Vec::new();
-        for artifact in &release.artifacts {
-            let found = match &existing {
-                Some(directory) => digest_of(directory, &artifact.key, artifact.mode)?,
-                None => None,
-            };
-            match found {
-                None => missing.push(artifact.clone()),
-                Some(found) if found == (artifact.size_bytes, artifact.sha256) => {}
-                Some(_) => return Err(PayloadError::Conflict(artifact.key.clone())),
+        match &existing {
+            None => Ok(release.artifacts.clone()),
+            Some(directory) => {
+                let missing = payload::missing(directory, &release.artifacts, &mut Silent)?;
+                Ok(missing.into_iter().cloned().collect())
             }
         }
-        Ok(missing)
     }
 
     /// Fetches `missing`, after asking for room for all of it.
@@ -117,29 +123,19 @@ impl<'a> Payload<'a> {
         &self,
         release: &Release,
         missing: &[&Artifact],
-        supply: &mut dyn Supply,
+        source: &mut dyn Source,
     ) -> Result<(), PayloadError> {
         let directory = self.made()?;
         if self.source.is_some() {
             directory.publish(layout::MANIFEST, &release.manifest)?;
         }
-        let needed = missing.iter().map(|artifact| artifact.size_bytes).sum();
-        let disk = rustix::fs::statvfs(directory.path());
-        let disk =
-            disk.map_err(|errno| PayloadError::Read("the disk's free space".to_owned(), errno.into()))?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < needed {
-            return Err(PayloadError::Space { needed, free });
-        }
-        for artifact in missing {
-            let (parents, name) = split(&artifact.key);
-            let mut place = self.made()?;
-            for parent in parents {
-                place = place.make(parent)?;
-            }
-            fetch_one(&place, name, artifact, supply)?;
-        }
-        Ok(())
+        Ok(payload::fetch(
+            &directory,
+            source,
+            release.source_commit,
+            missing,
+            &mut Silent,
+        )?)
     }
 
     /// Takes an artifact away, durably; a missing one is success.
@@ -147,29 +143,12 @@ impl<'a> Payload<'a> {
         let Some(directory) = self.existing()? else {
             return Ok(());
         };
-        let (parents, name) = split(key);
-        match walk(&directory, &parents)? {
+        let (parents, name) = payload::split(key);
+        match payload::walk(&directory, &parents)? {
             Some(parent) => parent.remove(name),
             None => Ok(()),
         }
     }
-}
-
-/// The size and digest of a private file below `directory`; `None` when there is none.
-pub(crate) fn digest_of(
-    directory: &Directory,
-    key: &str,
-    mode: FileMode,
-) -> Result<Option<(u64, Digest)>, PayloadError> {
-    let (parents, name) = split(key);
-    let Some(place) = walk(directory, &parents)? else {
-        return Ok(None);
-    };
-    let Some((mut file, _)) = place.open_file(name, mode)? else {
-        return Ok(None);
-    };
-    let (size, hash) = hash(&mut file).map_err(|source| PayloadError::Read(key.to_owned(), source))?;
-    Ok(Some((size, Digest::from_bytes(hash.finalize().into()))))
 }
 
 /// Every file and directory of a release, deepest first, none of which is anything but private and ours. Decided before
@@ -210,8 +189,8 @@ fn survey_into(
 /// Removes what [`survey`] found, each parent synced.
 pub(crate) fn remove_tree(directory: &Directory, keys: &[String]) -> Result<(), RecordError> {
     for key in keys {
-        let (parents, name) = split(key.trim_end_matches('/'));
-        let Some(place) = walk(directory, &parents)? else {
+        let (parents, name) = payload::split(key.trim_end_matches('/'));
+        let Some(place) = payload::walk(directory, &parents)? else {
             continue;
         };
         if key.ends_with('/') {
@@ -236,7 +215,7 @@ pub(crate) fn sync_names<'a>(
     }
     for parent in parents {
         let names: Vec<&str> = parent.split('/').filter(|name| !name.is_empty()).collect();
-        if let Some(place) = walk(directory, &names)? {
+        if let Some(place) = payload::walk(directory, &names)? {
             place.sync()?;
         }
     }
@@ -253,69 +232,4 @@ fn sync_tree(directory: &Directory, depth: usize) -> Result<(), RecordError> {
         }
     }
     Ok(())
-}
-
-fn fetch_one(
-    place: &Directory,
-    name: &str,
-    artifact: &Artifact,
-    supply: &mut dyn Supply,
-) -> Result<(), PayloadError> {
-    let mut partial = Partial::resume(place, name, artifact.mode)?;
-    let failed = |source| PayloadError::Read(artifact.key.clone(), source);
-    let (mut size, mut digest) = hash(partial.file()).map_err(failed)?;
-    if size > artifact.size_bytes {
-        partial = Partial::begin(place, name, artifact.mode)?;
-        (size, digest) = (0, Sha256::new());
-    }
-    if size < artifact.size_bytes {
-        let from = size;
-        let mut sink = |bytes: &[u8]| {
-            size += bytes.len() as u64;
-            if size > artifact.size_bytes {
-                return Err(Cause::from("more bytes than the manifest states"));
-            }
-            digest.update(bytes);
-            partial.append(bytes).map_err(Cause::from)
-        };
-        supply.fetch(artifact, from, &mut sink)?;
-    }
-    if (size, Digest::from_bytes(digest.finalize().into())) != (artifact.size_bytes, artifact.sha256) {
-        partial.discard()?;
-        return Err(PayloadError::Arrived(artifact.key.clone()));
-    }
-    Ok(partial.publish()?)
-}
-
-fn hash(file: &mut std::fs::File) -> io::Result<(u64, Sha256)> {
-    file.rewind()?;
-    let (mut size, mut digest) = (0, Sha256::new());
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match file.read(&mut chunk)? {
-            0 => return Ok((size, digest)),
-            n => {
-                size += n as u64;
-                digest.update(&chunk[..n]);
-            }
-        }
-    }
-}
-
-/// The directory below `directory` at `parents`; `None` where one of them is missing.
-fn walk(directory: &Directory, parents: &[&str]) -> Result<Option<Directory>, RecordError> {
-    let mut place = directory.again()?;
-    for parent in parents {
-        match place.enter(parent)? {
-            Some(next) => place = next,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(place))
-}
-
-fn split(key: &str) -> (Vec<&str>, &str) {
-    let mut parents: Vec<&str> = key.split('/').collect();
-    let name = parents.pop().unwrap_or_default();
-    (parents, name)
 }

@@ -29,6 +29,7 @@
 mod table;
 
 use oac_records::{LockError, RecordError};
+use oac_release::{layout::Role, manifest::Artifact};
 
 use crate::{
     keys::InheritedLock,
@@ -37,7 +38,7 @@ use crate::{
     limits,
     native::Native,
     numbered::numbered,
-    outside::{Artifact, Cause, Engine, Release, Selected, Supply, SupplyError},
+    outside::{Cause, Engine, Release, Selected, Supply, SupplyError},
     payload::{Payload, PayloadError},
     planned,
     records::{Configuration, Identity, Plan, StoreOwner},
@@ -97,13 +98,8 @@ impl PrepareError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Lease(LeaseError::Busy(_)) | Self::Lock(LockError::Busy(_)) => 75,
-            Self::Payload(
-                PayloadError::Conflict(_)
-                | PayloadError::File(RecordError::Refused { .. } | RecordError::Differs { .. })
-                | PayloadError::Arrived(_)
-                | PayloadError::Supply(SupplyError::Transfer(_)),
-            )
-            | Self::Plan(
+            Self::Payload(error) if error.is_of_artifact() => 65,
+            Self::Plan(
                 planned::PlanError::OtherRelease | planned::PlanError::NoFile(_) | planned::PlanError::Path,
             ) => 65,
             _ => 1,
@@ -192,7 +188,7 @@ impl<'a> Preparation<'a> {
             Step::VerifyFiles => {
                 let release = self.release()?;
                 let missing = self.payload()?.verify(release)?;
-                let archive_here = !missing.iter().any(|artifact| artifact.is_image);
+                let archive_here = !missing.iter().any(is_archive);
                 self.missing = missing;
                 // The archive of a later release is fetched for its import alone: a killed predecessor left it. The
                 // enrolled generation's came with the installer.
@@ -321,8 +317,8 @@ impl<'a> Preparation<'a> {
     fn fetch(&mut self, archive: bool) -> Result<(), PrepareError> {
         let payload = self.payload()?;
         let release = self.release.as_ref().ok_or(PrepareError::OutOfPlace)?;
-        let missing: Vec<&Artifact> = self.missing.iter().filter(|a| a.is_image == archive).collect();
-        Ok(payload.fetch(release, &missing, self.supply)?)
+        let missing: Vec<&Artifact> = self.missing.iter().filter(|a| is_archive(a) == archive).collect();
+        Ok(payload.fetch(release, &missing, self.supply.source())?)
     }
 
     /// Verifies the store's owner, or becomes it where the store is empty.
@@ -484,11 +480,13 @@ impl<'a> Preparation<'a> {
     }
 
     fn archive(&self) -> Result<&Artifact, PrepareError> {
-        let archive = self
-            .release()?
-            .artifacts
-            .iter()
-            .find(|artifact| artifact.is_image);
+        let mut artifacts = self.release()?.artifacts.iter();
+        let archive = artifacts.find(|artifact| is_archive(artifact));
         archive.ok_or(PrepareError::OutOfPlace)
     }
+}
+
+/// Fetched only for an import, deleted after it.
+fn is_archive(artifact: &Artifact) -> bool {
+    artifact.role == Role::Image
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use oac_model::{Digest, SourceCommit};
 use sha2::{Digest as _, Sha256};
 
@@ -114,7 +114,7 @@ fn copy(from: &Path, to: &Path) -> Result<(u64, Digest), AssembleError> {
 fn unpacked(archive: &Path) -> Result<Unpacked, AssembleError> {
     let mut file = File::open(archive).map_err(at(archive))?;
     file.rewind().map_err(at(archive))?;
-    let (size_bytes, sha256) = hash(&mut GzDecoder::new(file)).map_err(at(archive))?;
+    let (size_bytes, sha256) = hash(&mut MultiGzDecoder::new(file)).map_err(at(archive))?;
     Ok(Unpacked { size_bytes, sha256 })
 }
 

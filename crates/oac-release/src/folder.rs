@@ -1,9 +1,10 @@
 //! A release directory that somebody else wrote: opened without following links, believed in nothing.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
 };
 
@@ -56,7 +57,8 @@ impl Folder {
     }
 
     /// The directory `name` in this one; `None` when there is none.
-    pub(crate) fn enter(&self, name: &str) -> io::Result<Option<Self>> {
+    pub(crate) fn enter(&self, name: impl AsRef<OsStr>) -> io::Result<Option<Self>> {
+        let name = name.as_ref();
         match fs::openat(&self.fd, name, OPEN | OFlags::DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(Self {
                 fd,
@@ -95,15 +97,13 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Everything in it, sorted. A name that is no text is none of ours.
-    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+    /// Everything in it, sorted. A name may be no text.
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd)? {
-            let entry = entry?;
-            match entry.file_name().to_str() {
-                Ok("." | "..") => {}
-                Ok(name) => names.push(name.to_owned()),
-                Err(_) => return Err(fault("it holds a name that is no text")),
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            if name != "." && name != ".." {
+                names.push(name);
             }
         }
         names.sort();

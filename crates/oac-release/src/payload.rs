@@ -10,7 +10,7 @@ use std::{
     io::{self, Read, Seek},
 };
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use oac_model::{Digest, SourceCommit};
 use oac_records::{Directory, FileMode, Partial, RecordError};
 use sha2::{Digest as _, Sha256};
@@ -70,6 +70,19 @@ pub fn fetch(
     missing: &[&Artifact],
     progress: &mut dyn Progress,
 ) -> Result<(), PayloadError> {
+    let free = free_bytes(root)?;
+    fetch_within(free, root, source, commit, missing, progress)
+}
+
+/// As [`fetch`], where so many bytes of the disk are `free`. What is here of an interrupted transfer needs none.
+fn fetch_within(
+    free: u64,
+    root: &Directory,
+    source: &mut (impl Source + ?Sized),
+    commit: SourceCommit,
+    missing: &[&Artifact],
+    progress: &mut dyn Progress,
+) -> Result<(), PayloadError> {
     let mut places = Vec::with_capacity(missing.len());
     for artifact in missing {
         let Some(mode) = artifact.role.mode() else {
@@ -87,7 +100,6 @@ pub fn fetch(
         let kept = Partial::resume(place, name, *mode)?.size_bytes();
         needed += artifact.size_bytes.saturating_sub(kept);
     }
-    let free = free_bytes(root)?;
     if free < needed {
         return Err(PayloadError::Space { needed, free });
     }
@@ -219,7 +231,7 @@ pub fn unpack(directory: &Directory, name: &str, to: &str, unpacked: Unpacked) -
     };
     let mut partial = Partial::begin(directory, to, FileMode::Data)?;
     // One byte more than it may have, so that a longer one is seen as such and no further.
-    let mut stream = GzDecoder::new(archive).take(unpacked.size_bytes + 1);
+    let mut stream = MultiGzDecoder::new(archive).take(unpacked.size_bytes + 1);
     let (mut size, mut digest) = (0, Sha256::new());
     let mut chunk = vec![0; CHUNK_BYTES];
     let whole = loop {
@@ -248,13 +260,9 @@ pub fn digest_of(
     mode: FileMode,
 ) -> Result<Option<(u64, Digest)>, PayloadError> {
     let (parents, name) = split(key);
-    let mut place = directory.again()?;
-    for parent in parents {
-        match place.enter(parent)? {
-            Some(next) => place = next,
-            None => return Ok(None),
-        }
-    }
+    let Some(place) = walk(directory, &parents)? else {
+        return Ok(None);
+    };
     let Some((mut file, _)) = place.open_file(name, mode)? else {
         return Ok(None);
     };
@@ -278,8 +286,91 @@ pub(crate) fn hash(file: &mut File) -> io::Result<(u64, Sha256)> {
     }
 }
 
-fn split(key: &str) -> (Vec<&str>, &str) {
+/// The directory below `directory` at `parents`; `None` where one of them is missing.
+pub fn walk(directory: &Directory, parents: &[&str]) -> Result<Option<Directory>, RecordError> {
+    let mut place = directory.again()?;
+    for parent in parents {
+        match place.enter(parent)? {
+            Some(next) => place = next,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(place))
+}
+
+/// The directories of a file's destination, and its name.
+pub fn split(key: &str) -> (Vec<&str>, &str) {
     let mut parents: Vec<&str> = key.split('/').collect();
     let name = parents.pop().unwrap_or_default();
     (parents, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        layout::{self, Row},
+        progress::Silent,
+    };
+
+    /// Gives what is asked for.
+    struct Whole(Vec<u8>);
+
+    impl Source for Whole {
+        fn metadata(&mut self, commit: SourceCommit) -> Result<(Vec<u8>, Vec<u8>), ReadError> {
+            Err(ReadError::NoRelease(commit))
+        }
+
+        fn artifact(
+            &mut self,
+            _: SourceCommit,
+            _: &Artifact,
+            from: u64,
+            sink: &mut dyn Sink,
+        ) -> Result<(), ReadError> {
+            let from = usize::try_from(from).unwrap();
+            sink.append(&self.0[from..]).map_err(ReadError::Sink)
+        }
+    }
+
+    #[test]
+    fn room_is_asked_for_what_has_not_arrived_yet() {
+        let bytes = vec![7; 1000];
+        let artifact = |row: &Row, commit| Artifact {
+            key: row.key.to_owned(),
+            filename: row.filename(commit),
+            role: row.role,
+            provider: row.provider,
+            size_bytes: 1000,
+            sha256: Digest::of(&bytes),
+            unpacked: None,
+        };
+        let commit: SourceCommit = "a".repeat(40).parse().unwrap();
+        let files = [&layout::NODE, &layout::SECCOMP].map(|row| artifact(row, commit));
+        let missing: Vec<&Artifact> = files.iter().collect();
+        let temp = tempfile::tempdir().unwrap();
+        let root = Directory::create(&temp.path().join("root")).unwrap();
+        let place = root.make("bin").unwrap();
+        let mut partial = Partial::begin(&place, "oac-node", FileMode::Program).unwrap();
+        partial.append(&bytes[..400]).unwrap();
+        drop(partial);
+        let mut source = Whole(bytes.clone());
+        let mut fetch = |free| fetch_within(free, &root, &mut source, commit, &missing, &mut Silent);
+        let refused = fetch(1599);
+        assert!(
+            matches!(
+                refused,
+                Err(PayloadError::Space {
+                    needed: 1600,
+                    free: 1599
+                })
+            ),
+            "{refused:?}"
+        );
+        fetch(1600).unwrap();
+        assert_eq!(
+            super::missing(&root, &files, &mut Silent).unwrap(),
+            Vec::<&Artifact>::new()
+        );
+    }
 }

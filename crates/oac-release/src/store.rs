@@ -3,7 +3,7 @@
 //!
 //! | | who | what |
 //! | --- | --- | --- |
-//! | [`publish()`], [`remove()`] | `oac-core release`, one at a time, as the directory's owner | adds whole verified releases and files; takes a whole release away |
+//! | [`publish()`], [`Removal`] | `oac-core release`, one at a time, as the directory's owner | adds whole verified releases and files; takes a whole release away |
 //! | [`Shelf`] | Core, at any time | what may be served: only what valid metadata names, under its final name |
 //!
 //! Nothing published is overwritten: everything is checked before the first change, a new release gets its name in one
@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::metadata::MetadataError;
 
 pub use publish::{Published, check, publish};
-pub use remove::remove;
-pub use shelf::{FileKey, Holding, Shelf, ShelfProblem, Shelved, verify};
+pub use remove::Removal;
+pub use shelf::{FileKey, Holding, Shelf, ShelfProblem, Shelved, Verdicts, verify};
 
 const LOCK: &str = ".publish.lock";
 const CURRENT: &str = "current.json";

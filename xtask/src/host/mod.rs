@@ -9,6 +9,7 @@ pub(crate) mod runtime_image;
 pub(crate) mod services;
 pub(crate) mod test_hosts;
 pub(crate) mod tools;
+pub(crate) mod vendor;
 
 use std::path::PathBuf;
 

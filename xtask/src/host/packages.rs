@@ -87,6 +87,20 @@ pub(crate) const HOSTS: &[Need] = &[
     },
 ];
 
+pub(crate) const VENDOR: &[Need] = &[Need {
+    package: "python3-pip",
+    why: "the vendor's files of microsandbox come in a Python wheel",
+    present: || process::succeeds(std::process::Command::new("python3").args(["-m", "pip", "--version"])),
+    afterwards: false,
+}];
+
+pub(crate) const CONTAINERD: &[Need] = &[Need {
+    package: "containerd",
+    why: "the Runtime image is loaded into a containerd of the test's own",
+    present: || found("containerd") && found("ctr"),
+    afterwards: false,
+}];
+
 pub(crate) const BROWSER: &[Need] = &[Need {
     package: "chromium",
     why: "the console is tested in a browser",

@@ -6,6 +6,7 @@ use std::process::Command;
 use super::docker::Engine;
 use super::postgres::Server;
 use super::runtime_image::RuntimeImage;
+use super::vendor::Vendor;
 
 /// Services and files of one run. Dropping it stops what was started.
 #[derive(Default)]
@@ -18,12 +19,14 @@ pub(crate) struct Services {
     pub(crate) engine: Option<Engine>,
     pub(crate) postgres: Option<Server>,
     pub(crate) programs: Option<PathBuf>,
+    pub(crate) vendor: Option<Vendor>,
 }
 
 impl Services {
     /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases),
-    /// `OAC_TEST_HOST_ROOT` (the root file system of test hosts), `OAC_TEST_RUNTIME_IMAGE` and `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities) and
-    /// `OAC_TEST_PROGRAMS` (the folder of the built programs), each where it is there.
+    /// `OAC_TEST_HOST_ROOT` (the root file system of test hosts), `OAC_TEST_RUNTIME_IMAGE` and
+    /// `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities), `OAC_TEST_PROGRAMS` (the folder of the
+    /// built programs) and `OAC_TEST_MSB` (the vendor's program), each where it is there.
     pub(crate) fn tell(&self, command: &mut Command) {
         if let Some(engine) = &self.engine {
             command.env("OAC_TEST_DOCKER", engine.address());
@@ -42,6 +45,9 @@ impl Services {
         }
         if let Some(programs) = &self.programs {
             command.env("OAC_TEST_PROGRAMS", programs);
+        }
+        if let Some(vendor) = &self.vendor {
+            command.env("OAC_TEST_MSB", &vendor.msb);
         }
     }
 }

@@ -318,7 +318,7 @@ mod tests {
                 break;
             };
             let right = store::verify(&releases, commit, &artifact, key).unwrap();
-            verdicts.insert(key, right.unwrap());
+            verdicts.insert((key, artifact.sha256), right.unwrap());
             shelf = Shelf::read(&releases, &shelf, &verdicts).unwrap();
         }
         let held = Arc::new(shelf);

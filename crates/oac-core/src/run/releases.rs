@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io::Write as _, path::Path};
 
 use oac_model::SourceCommit;
-use oac_release::store::{self, Holding, Shelf};
+use oac_release::store::{self, Holding, Removal, Shelf};
 
 use super::{ProgramError, StartError, open_store};
 use crate::config::Config;
@@ -69,9 +69,18 @@ pub async fn list_releases(config: &Path) -> Result<(), ProgramError> {
 pub async fn remove_release(config: &Path, commit: SourceCommit) -> Result<(), ProgramError> {
     let config = Config::load(config)?;
     store::check_owner(&config.release_dir)?;
-    let selected = selections(&config).await?;
-    let selected: BTreeSet<SourceCommit> = selected.into_iter().map(|(_, source)| source).collect();
-    store::remove(&config.release_dir, commit, &selected)?;
+    let selected = async || {
+        let all = selections(&config).await?.into_iter();
+        Ok::<BTreeSet<SourceCommit>, ProgramError>(all.map(|(_, source)| source).collect())
+    };
+    let removal = Removal::begin(&config.release_dir, commit, &selected().await?)?;
+    match selected().await {
+        Ok(selected) => removal.finish(&selected)?,
+        Err(error) => {
+            removal.undo()?;
+            return Err(error);
+        }
+    }
     eprintln!(
         "Release {commit} is removed. Nodes that were installed from it can no longer fetch their program."
     );

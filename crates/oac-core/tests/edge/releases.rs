@@ -7,13 +7,18 @@ use std::{
     time::Duration,
 };
 
+use oac_dial::Surroundings;
 use oac_model::Digest;
+use oac_records::Directory;
 use oac_release::{
+    fetch::Remote,
     index::Index,
-    layout::{self, Row},
+    layout::{self, ROWS, Role, Row},
     made::{Made, commit, made, made_of},
     metadata::ARTIFACTS,
-    store,
+    payload,
+    progress::{self, Progress, Silent},
+    source, store,
 };
 use oac_testkit::{
     core::{CoreOptions, TestCore},
@@ -162,6 +167,70 @@ async fn the_current_release_and_every_kept_one_are_served_to_anyone_under_their
     let index = Index::parse(&index.bytes().await.unwrap()).unwrap();
     assert_eq!(index.releases, [commit('a'), commit('b')]);
     assert_eq!(index.manifest_sha256, second.metadata.manifest_sha256());
+}
+
+/// Stops at the first bytes that arrive, says so, and goes on when it is told to.
+struct Halting {
+    arrived: Option<tokio::sync::oneshot::Sender<()>>,
+    go_on: std::sync::mpsc::Receiver<()>,
+}
+
+impl Progress for Halting {
+    fn tell(&mut self, event: progress::Event<'_>) {
+        if let progress::Event::Arrived { .. } = event
+            && let Some(arrived) = self.arrived.take()
+        {
+            arrived.send(()).unwrap();
+            self.go_on.recv().unwrap();
+        }
+    }
+}
+
+// req: P-122
+// inv: INV-R10
+#[tokio::test]
+async fn a_download_under_way_ends_with_its_own_release_though_another_became_current() {
+    let core = TestCore::start().await;
+    // More than what is sent ahead of a reader.
+    let large = |row: &Row| match row.role {
+        Role::Node => vec![b'a'; 32 << 20],
+        _ => row.key.as_bytes().to_vec(),
+    };
+    let first = made_of(commit('a'), &ROWS, large);
+    publish(&core, &first, false);
+    settled(&core, 'a').await;
+    let (arrived, begun) = tokio::sync::oneshot::channel();
+    let (switched, go_on) = std::sync::mpsc::sync_channel(1);
+    let mut progress = Halting {
+        arrived: Some(arrived),
+        go_on,
+    };
+    let temp = tempfile::tempdir().unwrap();
+    let root = Directory::create(&temp.path().join("root")).unwrap();
+    let origin = core.url.parse().unwrap();
+    let metadata = first.metadata.clone();
+    let fetching = tokio::task::spawn_blocking(move || {
+        let program = header::HeaderValue::from_static("oac-test/1");
+        let mut remote = Remote::new(&origin, Surroundings::default(), program).unwrap();
+        let commit = metadata.source_commit();
+        let release = source::release(&mut remote, commit, Some(metadata.manifest_sha256())).unwrap();
+        let missing = payload::missing(&root, release.manifest().artifacts(), &mut Silent).unwrap();
+        payload::fetch(&root, &mut remote, commit, &missing, &mut progress).unwrap();
+        // Also what is asked for only now is of that commit.
+        let again = source::release(&mut remote, commit, Some(metadata.manifest_sha256())).unwrap();
+        assert_eq!(again, metadata);
+    });
+    begun.await.unwrap();
+    publish(&core, &made(commit('b'), "another"), false);
+    settled(&core, 'b').await;
+    switched.send(()).unwrap();
+    fetching.await.unwrap();
+    for artifact in first.metadata.manifest().artifacts() {
+        if artifact.role.mode().is_some() {
+            let bytes = std::fs::read(temp.path().join("root").join(&artifact.key)).unwrap();
+            assert_eq!(Digest::of(&bytes), artifact.sha256, "{}", artifact.key);
+        }
+    }
 }
 
 // req: P-123

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use oac_generations::{CollectError, PayloadError, PrepareError, State};
 use oac_model::ProviderKind;
 use oac_records::steps::{Step, Verdict, watched};
+use oac_release::payload::PayloadError as Wrong;
 
 use crate::{
     base, records,
@@ -176,7 +177,10 @@ fn repair_changes_no_existing_file_and_one_conflicting_byte_prevents_every_downl
     let before = payload(&scene);
     let refused = scene.prepare(2).expect_err("a conflict");
     assert!(
-        matches!(refused, PrepareError::Payload(PayloadError::Conflict(_))),
+        matches!(
+            refused,
+            PrepareError::Payload(PayloadError::Release(Wrong::Conflict(_)))
+        ),
         "{refused:?}"
     );
     assert_eq!(refused.exit_status(), 65);

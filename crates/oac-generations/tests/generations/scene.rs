@@ -16,7 +16,7 @@ use oac_generations::{
     layout::{self, Layout},
     lease,
     native::{Access, DockerNative, MicrosandboxNative, Native, NetworkPolicy},
-    outside::{Artifact, Cause, Engine, Release, Selected, Sink, Supply, SupplyError},
+    outside::{Cause, Engine, Release, Selected, Supply, SupplyError},
     records::{Installation, Record, RuntimeArtifacts},
 };
 use oac_model::{
@@ -26,6 +26,11 @@ use oac_model::{
 use oac_records::{
     FileMode,
     steps::{Step, announce},
+};
+use oac_release::{
+    layout::{self as files, Row},
+    manifest::{Artifact, Unpacked},
+    source::{ReadError, Sink, Source},
 };
 
 const CORE_URL: &str = "https://core.example.org/api/v1";
@@ -79,7 +84,7 @@ impl Scene {
         for (artifact, bytes) in scene.files(1) {
             let path = root.join(&artifact.key);
             make_parents(&path);
-            write(&path, &bytes, artifact.mode);
+            write(&path, &bytes, artifact.role.mode().expect("a placed file"));
             sha256.insert(artifact.key, artifact.sha256);
         }
         let record = Installation {
@@ -234,28 +239,23 @@ impl Scene {
     }
 
     pub(crate) fn files(&self, n: i64) -> Vec<(Artifact, Vec<u8>)> {
-        let keys: &[&str] = match self.provider {
-            ProviderKind::Docker => &["runtime/seccomp.json", "images/runtime.tar.gz"],
-            _ => &[
-                "native/bin/oac-microsandbox-helper",
-                "native/microsandbox/msb",
-                "native/microsandbox/libkrunfw.so.5",
-                "images/runtime.tar.gz",
-            ],
+        let rows: &[Row] = match self.provider {
+            ProviderKind::Docker => &[files::SECCOMP, files::IMAGE],
+            _ => &[files::HELPER, files::MSB, files::FIRMWARE, files::IMAGE],
         };
-        keys.iter()
-            .map(|key| {
-                let bytes = content(source(n), key);
+        rows.iter()
+            .map(|row| {
+                let key = format!("{}{}", row.key, if row.versioned { "5" } else { "" });
+                let bytes = content(source(n), &key);
+                let (size_bytes, sha256) = (bytes.len() as u64, Digest::of(&bytes));
                 let artifact = Artifact {
-                    key: (*key).to_owned(),
-                    mode: if key.starts_with("native") {
-                        FileMode::Program
-                    } else {
-                        FileMode::Data
-                    },
-                    size_bytes: bytes.len() as u64,
-                    sha256: Digest::of(&bytes),
-                    is_image: key.starts_with("images"),
+                    filename: row.filename(source(n)),
+                    role: row.role,
+                    provider: row.provider,
+                    size_bytes,
+                    sha256,
+                    unpacked: (*row == files::IMAGE).then_some(Unpacked { size_bytes, sha256 }),
+                    key,
                 };
                 (artifact, bytes)
             })
@@ -426,18 +426,38 @@ impl Supply for Outside {
         })
     }
 
-    fn fetch(&mut self, artifact: &Artifact, from: u64, sink: &mut Sink<'_>) -> Result<(), SupplyError> {
+    fn source(&mut self) -> &mut dyn Source {
+        self
+    }
+}
+
+impl Source for Outside {
+    fn metadata(&mut self, commit: SourceCommit) -> Result<(Vec<u8>, Vec<u8>), ReadError> {
+        Err(ReadError::NoRelease(commit))
+    }
+
+    fn artifact(
+        &mut self,
+        commit: SourceCommit,
+        artifact: &Artifact,
+        from: u64,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ReadError> {
         self.ask(format!("fetch {}", artifact.key))
-            .map_err(SupplyError::Transfer)?;
-        let all = [1, 2, 4].into_iter().flat_map(|n| self.scene.files(n));
-        let bytes = all.into_iter().find(|(found, _)| found.sha256 == artifact.sha256);
-        let (_, mut bytes) = bytes.ok_or_else(|| SupplyError::Transfer("no such file".into()))?;
+            .map_err(|cause| ReadError::Broken {
+                file: artifact.filename.clone(),
+                cause,
+            })?;
+        let n = [1, 2, 4].into_iter().find(|n| source(*n) == commit);
+        let files = n.map_or_else(Vec::new, |n| self.scene.files(n));
+        let bytes = files.into_iter().find(|(found, _)| found == artifact);
+        let (_, mut bytes) = bytes.ok_or(ReadError::NoRelease(commit))?;
         if self.is_wrong("bytes") {
             bytes[0] ^= 1;
         }
         let from = usize::try_from(from).expect("small");
         for piece in bytes[from..].chunks(PIECE_BYTES) {
-            sink(piece).map_err(SupplyError::Sink)?;
+            sink.append(piece).map_err(ReadError::Sink)?;
         }
         Ok(())
     }

@@ -5,16 +5,14 @@ use oac_dial::Surroundings;
 use oac_dial::{Origin, ParseOriginError};
 use oac_generations::{
     Identity,
-    outside::{Artifact, Release, Selected, Sink, Supply, SupplyError},
+    outside::{Release, Selected, Supply, SupplyError},
     records,
 };
 use oac_model::{NodeId, Secret, Specification};
 use oac_release::{
     fetch::{Clock, Remote, RemoteError},
-    layout::Role,
     manifest::Mismatch,
-    metadata::Metadata,
-    source::{AppendOnly, ReadError, Source, runtime_release},
+    source::{ReadError, Source, runtime_release},
 };
 use tokio::runtime::Runtime;
 
@@ -30,8 +28,6 @@ pub(super) struct HttpSupply<'a> {
     node: NodeId,
     credential: Secret,
     releases: Remote,
-    /// Of the release that was asked for; its artifacts come from there alone.
-    metadata: Option<Metadata>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +42,6 @@ pub(crate) enum SourceError {
 enum Refused {
     #[error("Core answers for another installation")]
     Installation,
-    #[error("{0} is no file of the release")]
-    Unknown(String),
 }
 
 impl<'a> HttpSupply<'a> {
@@ -58,7 +52,6 @@ impl<'a> HttpSupply<'a> {
             node: stored.identity.node_id,
             credential: stored.credential.clone(),
             releases,
-            metadata: None,
         }
     }
 }
@@ -92,47 +85,22 @@ impl Supply for HttpSupply<'_> {
     }
 
     fn release(&mut self, specification: &Specification) -> Result<Release, SupplyError> {
-        let metadata = runtime_release(&mut self.releases, specification).map_err(read)?;
-        let manifest = metadata.manifest();
+        let metadata = runtime_release(&mut self.releases, specification).map_err(transfer)?;
         let provider = specification.provider;
-        let files = manifest
-            .runtime_files(provider)
-            .ok_or(Mismatch::Incomplete(provider));
-        let files = files.map_err(|error| read(error.into()))?;
-        let placed = files.into_iter().filter_map(|file| {
-            Some(Artifact {
-                key: file.key.clone(),
-                mode: file.role.mode()?,
-                size_bytes: file.size_bytes,
-                sha256: file.sha256,
-                is_image: file.role == Role::Image,
-            })
-        });
-        let release = Release {
+        let files = metadata.manifest().runtime_files(provider);
+        let files = files.ok_or_else(|| transfer(Mismatch::Incomplete(provider).into()))?;
+        Ok(Release {
             source_commit: metadata.source_commit(),
-            artifacts: placed.collect(),
+            artifacts: files.into_iter().cloned().collect(),
             manifest: metadata.manifest_bytes().to_vec(),
-        };
-        self.metadata = Some(metadata);
-        Ok(release)
+        })
     }
 
-    fn fetch(&mut self, artifact: &Artifact, from: u64, sink: &mut Sink<'_>) -> Result<(), SupplyError> {
-        let unknown = || SupplyError::Transfer(Refused::Unknown(artifact.key.clone()).into());
-        let metadata = self.metadata.as_ref().ok_or_else(unknown)?;
-        let mut files = metadata.manifest().artifacts().iter();
-        let file = files.find(|file| file.key == artifact.key).ok_or_else(unknown)?;
-        let mut sink = AppendOnly::new(from, sink);
-        self.releases
-            .artifact(metadata.source_commit(), file, from, &mut sink)
-            .map_err(read)
+    fn source(&mut self) -> &mut dyn Source {
+        &mut self.releases
     }
 }
 
-/// A full disk is no failure of the transfer (P-181).
-fn read(error: ReadError) -> SupplyError {
-    match error {
-        ReadError::Sink(cause) => SupplyError::Sink(cause),
-        error => SupplyError::Transfer(error.into()),
-    }
+fn transfer(error: ReadError) -> SupplyError {
+    SupplyError::Transfer(error.into())
 }

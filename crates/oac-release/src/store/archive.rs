@@ -6,7 +6,7 @@ use std::{
     io::{self, Read},
 };
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use oac_model::{Digest, SourceCommit};
 use sha2::{Digest as _, Sha256};
 
@@ -44,7 +44,8 @@ pub(super) fn check(
 ) -> Result<(), &'static str> {
     const UNREADABLE: &str = "is not an archive that unpacks to what the manifest states";
     let mut stream = Measured {
-        inner: GzDecoder::new(archive),
+        // To the end, as whoever loads it does, and not to the end of a first part.
+        inner: MultiGzDecoder::new(archive),
         size: 0,
         limit: unpacked.size_bytes,
         digest: Sha256::new(),

@@ -1,6 +1,7 @@
 //! Changes of a release directory, each announced before it is made.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, Read, Write},
     path::PathBuf,
@@ -36,8 +37,8 @@ pub(super) fn failed(path: PathBuf) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::File { path, source }
 }
 
-fn at(folder: &Folder, name: &str) -> impl FnOnce(Errno) -> StoreError {
-    let path = folder.path().join(name);
+fn at(folder: &Folder, name: impl AsRef<OsStr>) -> impl FnOnce(Errno) -> StoreError {
+    let path = folder.path().join(name.as_ref());
     move |errno| StoreError::File {
         path,
         source: errno.into(),
@@ -128,7 +129,8 @@ pub(super) fn rename(folder: &Folder, from: &str, to: &str, replaces: bool) -> R
 }
 
 /// Removes a file, link or tree; a missing one is success.
-pub(super) fn remove(folder: &Folder, name: &str) -> Result<(), StoreError> {
+pub(super) fn remove(folder: &Folder, name: impl AsRef<OsStr>) -> Result<(), StoreError> {
+    let name = name.as_ref();
     let unlinked = step!(Unlink {
         path: folder.path().join(name)
     })

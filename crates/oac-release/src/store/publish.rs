@@ -2,8 +2,10 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Seek},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -39,8 +41,7 @@ const CONFLICT: Fault = |path, fault| StoreError::Conflict { path, fault };
 /// Publishes the release in `from` to `release_dir`, and makes it the current one unless `keep_current`. Fails before
 /// any change when the input is not valid or conflicts with what is published.
 pub fn publish(release_dir: &Path, from: &Path, keep_current: bool) -> Result<Published, StoreError> {
-    let shelf = Folder::open(release_dir).map_err(disk::failed(release_dir.to_owned()))?;
-    let _lock = disk::lock(&shelf)?;
+    let (shelf, _lock) = claim(release_dir)?;
     let (input, metadata, offered) = read(from)?;
     let commit = metadata.source_commit();
     let name = commit.to_string();
@@ -81,10 +82,15 @@ pub fn publish(release_dir: &Path, from: &Path, keep_current: bool) -> Result<Pu
 
     // Everything is checked: from here on something changes.
     forget_leftovers(&shelf)?;
-    match &published {
-        None => add_release(&shelf, &input, &metadata, &adding)?,
-        Some(published) => add_files(published, &input, &adding)?,
+    let added = match &published {
+        None => add_release(&shelf, &input, &metadata, &adding),
+        Some(published) => add_files(published, &input, &adding),
+    };
+    if added.is_err() {
+        // What fills the disk must not go on filling it; what cannot be removed now the next publisher removes.
+        let _ = forget_leftovers(&shelf);
     }
+    added?;
     // Also for what a killed publisher renamed and did not make durable.
     disk::sync(&shelf)?;
     if !keep_current {
@@ -130,7 +136,7 @@ fn read_metadata(folder: &Folder, fault: Fault) -> Result<Metadata, StoreError> 
 /// link and a wrong type is a fault. Partial files of a killed publisher are nothing.
 fn verify(folder: &Folder, metadata: &Metadata, fault: Fault) -> Result<BTreeSet<String>, StoreError> {
     for name in names(folder)? {
-        if ![MANIFEST, SUMS, ARTIFACTS].contains(&name.as_str()) {
+        if ![MANIFEST, SUMS, ARTIFACTS].iter().any(|own| name == *own) {
             return Err(fault(folder.path().join(name), "belongs to no release"));
         }
     }
@@ -145,17 +151,18 @@ fn verify(folder: &Folder, metadata: &Metadata, fault: Fault) -> Result<BTreeSet
         if is_leftover(&name) {
             continue;
         }
-        let Some(artifact) = metadata.manifest().named(&name) else {
+        let named = name.to_str().and_then(|name| metadata.manifest().named(name));
+        let Some(artifact) = named else {
             return Err(fault(path, "is not named by the manifest"));
         };
-        let opened = artifacts.file(&name);
+        let opened = artifacts.file(&artifact.filename);
         let opened = opened.map_err(|_| fault(path.clone(), "is a link or not a regular file"))?;
         let Some((mut file, _)) = opened else { continue };
         let (size, digest) = payload::hash(&mut file).map_err(disk::failed(path.clone()))?;
         if (size, Digest::from_bytes(digest.finalize().into())) != (artifact.size_bytes, artifact.sha256) {
             return Err(fault(path, "has other bytes than the manifest states"));
         }
-        found.insert(name);
+        found.insert(artifact.filename.clone());
     }
     Ok(found)
 }
@@ -191,16 +198,49 @@ fn open(release: &Folder, artifact: &Artifact) -> Result<File, StoreError> {
     Ok(file)
 }
 
-fn names(folder: &Folder) -> Result<Vec<String>, StoreError> {
+fn names(folder: &Folder) -> Result<Vec<OsString>, StoreError> {
     folder.names().map_err(disk::failed(folder.path().to_owned()))
 }
 
-fn partial_of(name: &str) -> String {
+pub(super) fn partial_of(name: &str) -> String {
     format!(".{name}.partial")
 }
 
-fn is_leftover(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(".partial")
+fn is_leftover(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".partial")
+}
+
+/// What a release is called from the moment a remover took its name until it is certain that nobody needs it.
+pub(super) fn hidden_of(name: &str) -> String {
+    format!(".{name}.removed")
+}
+
+/// The release that has this hidden name.
+fn hidden(name: &OsStr) -> Option<SourceCommit> {
+    name.to_str()?
+        .strip_prefix('.')?
+        .strip_suffix(".removed")?
+        .parse()
+        .ok()
+}
+
+/// Opens the directory for the one who changes it: locked, and with every release that a killed remover had not decided
+/// about under its name again.
+pub(super) fn claim(release_dir: &Path) -> Result<(Folder, File), StoreError> {
+    let shelf = Folder::open(release_dir).map_err(disk::failed(release_dir.to_owned()))?;
+    let lock = disk::lock(&shelf)?;
+    for name in names(&shelf)? {
+        if let Some(commit) = hidden(&name) {
+            let commit = commit.to_string();
+            disk::rename(&shelf, &hidden_of(&commit), &commit, false)?;
+        }
+    }
+    Ok((shelf, lock))
+}
+
+fn is_commit(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| name.parse::<SourceCommit>().is_ok())
 }
 
 /// What killed publishers left, in the directory and in each release.
@@ -208,7 +248,7 @@ fn forget_leftovers(shelf: &Folder) -> Result<(), StoreError> {
     for name in names(shelf)? {
         if is_leftover(&name) {
             disk::remove(shelf, &name)?;
-        } else if name.parse::<SourceCommit>().is_ok()
+        } else if is_commit(&name)
             && let Ok(Some(release)) = shelf.enter(&name)
             && let Ok(Some(artifacts)) = release.enter(ARTIFACTS)
         {

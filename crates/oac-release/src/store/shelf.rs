@@ -44,6 +44,10 @@ impl FileKey {
     }
 }
 
+/// Whether the bytes of a file are the ones of a digest. Both are the key: one file may have names in two releases, of
+/// which one is right about it.
+pub type Verdicts = HashMap<(FileKey, Digest), bool>;
+
 /// What is known of a file that metadata names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
@@ -94,25 +98,27 @@ pub struct Shelf {
 impl Shelf {
     /// Reads the directory. `verdicts` are of files hashed before; `before` is what was read before: the metadata of a
     /// release that was served stays what it was, and so does everything that cannot be read now.
-    pub fn read(directory: &Path, before: &Self, verdicts: &HashMap<FileKey, bool>) -> io::Result<Self> {
+    pub fn read(directory: &Path, before: &Self, verdicts: &Verdicts) -> io::Result<Self> {
         let mut shelf = Self {
             directory: directory.to_owned(),
             ..Self::default()
         };
         let folder = Folder::open(directory)?;
         for name in folder.names()? {
-            let Ok(commit) = name.parse::<SourceCommit>() else {
-                continue;
-            };
+            // A name that is no text is none of a release.
+            let named = name
+                .to_str()
+                .and_then(|name| Some((name, name.parse::<SourceCommit>().ok()?)));
+            let Some((name, commit)) = named else { continue };
             let known = before.releases.get(&commit);
-            match read_release(&folder, &name, commit, known, verdicts) {
+            match read_release(&folder, name, commit, known, verdicts) {
                 Ok(release) => {
                     let artifacts = release.metadata.manifest().artifacts().iter();
                     let wrong = artifacts
                         .zip(&release.files)
                         .filter(|(_, h)| **h == Holding::Wrong);
                     let wrong = wrong.map(|(artifact, _)| ShelfProblem {
-                        path: directory.join(&name).join(ARTIFACTS).join(&artifact.filename),
+                        path: directory.join(name).join(ARTIFACTS).join(&artifact.filename),
                         fault: "has other bytes than the manifest states".to_owned(),
                     });
                     shelf.problems.extend(wrong);
@@ -122,7 +128,7 @@ impl Shelf {
                     let kept = known.filter(|_| !is_fault(&error)).cloned();
                     shelf.releases.extend(kept.map(|release| (commit, release)));
                     shelf.problems.push(ShelfProblem {
-                        path: directory.join(&name),
+                        path: directory.join(name),
                         fault: error.to_string(),
                     });
                 }
@@ -247,7 +253,7 @@ pub fn verify(
 
 /// A file by names that valid metadata gave.
 fn open(directory: &Path, commit: SourceCommit, filename: &str) -> io::Result<Option<(File, Stat)>> {
-    let Some(release) = Folder::open(directory)?.enter(&commit.to_string())? else {
+    let Some(release) = Folder::open(directory)?.enter(commit.to_string())? else {
         return Ok(None);
     };
     match release.enter(ARTIFACTS)? {
@@ -261,7 +267,7 @@ fn read_release(
     name: &str,
     commit: SourceCommit,
     known: Option<&Shelved>,
-    verdicts: &HashMap<FileKey, bool>,
+    verdicts: &Verdicts,
 ) -> io::Result<Shelved> {
     let gone = || io::Error::other("it is gone");
     let release = folder.enter(name)?.ok_or_else(gone)?;
@@ -290,7 +296,7 @@ fn read_release(
             Ok(None) => Holding::Missing,
             Ok(Some((_, stat))) if stat.st_size.unsigned_abs() == artifact.size_bytes => {
                 let key = FileKey::of(&stat);
-                match verdicts.get(&key) {
+                match verdicts.get(&(key, artifact.sha256)) {
                     None => Holding::Unread(key),
                     Some(true) => Holding::Held(key),
                     Some(false) => Holding::Wrong,

@@ -12,7 +12,7 @@ use oac_release::{
 
 use oac_release::made::commit;
 
-use crate::fetching::{Node, sized, whole};
+use crate::reader::{Node, sized, whole};
 
 fn get(node: &Node, bundle: &mut Bundle) -> Result<(), PayloadError> {
     let release = source::release(bundle, commit('a'), None)?;

@@ -1,5 +1,6 @@
 //! Releases from outside: what is refused, published, fetched.
 
+mod asking;
 mod assembling;
 mod bundle;
 mod fetching;
@@ -8,5 +9,6 @@ mod loading;
 mod metadata;
 mod publishing;
 mod random_server;
+mod reader;
 mod server;
 mod shelf;

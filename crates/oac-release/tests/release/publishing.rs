@@ -7,10 +7,16 @@ use std::{
 };
 
 use oac_model::SourceCommit;
+use oac_records::{
+    Directory, FileMode, Partial,
+    steps::{Step, Verdict, watched},
+};
 use oac_release::{
     layout,
+    manifest::{Artifact, Manifest},
     metadata::{ARTIFACTS, MANIFEST, Metadata, SUMS},
-    store::{self, Published, Shelf, StoreError},
+    payload::{self, PayloadError},
+    store::{self, Published, Removal, Shelf, StoreError},
 };
 
 use oac_release::made::{Made, archive, artifact, commit, made};
@@ -290,7 +296,7 @@ fn neither_the_current_release_nor_a_selected_one_is_removed_and_any_other_goes_
     }
     let before = shop.listing();
     let selected = BTreeSet::from([commit('a')]);
-    let remove = |digit| store::remove(&shop.releases(), commit(digit), &selected);
+    let remove = |digit| Removal::begin(&shop.releases(), commit(digit), &selected)?.finish(&selected);
     assert!(matches!(remove('c'), Err(StoreError::Current(_))));
     assert!(matches!(remove('a'), Err(StoreError::Selected(_))));
     assert!(matches!(remove('d'), Err(StoreError::Unknown(_))));
@@ -302,6 +308,107 @@ fn neither_the_current_release_nor_a_selected_one_is_removed_and_any_other_goes_
         .filter(|(path, _)| !path.starts_with(&gone))
         .collect();
     assert_eq!(shop.listing(), expected);
+}
+
+// inv: INV-R13
+#[test]
+fn a_release_that_is_selected_while_it_is_being_removed_stays() {
+    let shop = Shop::new();
+    for digit in ['a', 'b'] {
+        shop.publish(&shop.offer("offer", &made(commit(digit), "x")))
+            .unwrap();
+    }
+    let before = shop.listing();
+    let begin = || Removal::begin(&shop.releases(), commit('a'), &BTreeSet::new()).unwrap();
+    let removal = begin();
+    assert!(
+        shop.shelf().release(commit('a')).is_none(),
+        "nobody is served from it any more"
+    );
+    let late = removal.finish(&BTreeSet::from([commit('a')]));
+    assert!(matches!(late, Err(StoreError::Selected(_))), "{late:?}");
+    assert_eq!(shop.listing(), before);
+    begin().undo().unwrap();
+    assert_eq!(shop.listing(), before);
+    // Killed before it was certain: whoever changes the directory next gives the name back first.
+    drop(begin());
+    assert_ne!(shop.listing(), before);
+    let needed = Removal::begin(&shop.releases(), commit('a'), &BTreeSet::from([commit('a')]));
+    assert!(matches!(needed, Err(StoreError::Selected(_))));
+    assert_eq!(shop.listing(), before);
+    drop(begin());
+    assert!(
+        !shop
+            .publish(&shop.offer("offer", &made(commit('a'), "x")))
+            .unwrap()
+            .is_new
+    );
+    assert!(shop.shelf().release(commit('a')).is_some());
+}
+
+#[test]
+fn a_publication_that_fails_half_way_leaves_nothing_of_it() {
+    for kept in [false, true] {
+        let shop = Shop::new();
+        let release = made(commit('a'), "x");
+        if kept {
+            let offer = shop.offer("offer", &release);
+            remove(&offer, &layout::NODE, commit('a'));
+            shop.publish(&offer).unwrap();
+        }
+        let before = shop.listing();
+        let offer = shop.offer("offer", &release);
+        let file = offer.join(ARTIFACTS).join(layout::NODE.filename(commit('a')));
+        // It is exchanged when all of it was checked and its copy begins.
+        let watch = move |step: &Step| {
+            if matches!(step, Step::Create { path, .. } if path.to_string_lossy().contains("-node")) {
+                std::fs::write(&file, "another").unwrap();
+            }
+            Verdict::Go
+        };
+        let failed = watched(watch, || shop.publish(&offer)).unwrap_err();
+        assert!(failed.to_string().contains("changed while"), "{failed}");
+        assert_eq!(names(&shop.listing()), names(&before));
+    }
+}
+
+fn names(listing: &Listing) -> Vec<&PathBuf> {
+    listing.keys().collect()
+}
+
+#[test]
+fn an_archive_with_more_behind_its_end_is_not_the_image_that_the_manifest_states() {
+    let shop = Shop::new();
+    let good = made(commit('a'), "x");
+    let mut longer = good.bytes(&layout::IMAGE).to_vec();
+    // Whoever loads it reads both parts, and another image than was checked.
+    longer.extend(archive("oac-runtime:another", "y"));
+    let file = Artifact {
+        unpacked: good.file(&layout::IMAGE).unpacked,
+        ..artifact(&layout::IMAGE, commit('a'), &longer)
+    };
+    let manifest = good.metadata.manifest();
+    let kept = manifest.artifacts().iter().cloned().zip(good.files.clone());
+    let files = kept.map(|(old, bytes)| match layout::IMAGE.is(&old.key) {
+        true => (file.clone(), longer.clone()),
+        false => (old, bytes),
+    });
+    let (artifacts, files) = files.unzip();
+    let manifest = Manifest::of(commit('a'), manifest.image(), artifacts).unwrap();
+    let metadata = Metadata::of(manifest);
+    let refused = shop
+        .publish(&shop.offer("offer", &Made { metadata, files }))
+        .unwrap_err();
+    assert!(refused.to_string().contains("unpacks to"), "{refused}");
+
+    let temp = tempfile::tempdir().unwrap();
+    let node = Directory::create(&temp.path().join("node")).unwrap();
+    let mut partial = Partial::begin(&node, "archive", FileMode::Data).unwrap();
+    partial.append(&longer).unwrap();
+    partial.publish().unwrap();
+    let unpacked = good.file(&layout::IMAGE).unpacked.unwrap();
+    let refused = payload::unpack(&node, "archive", "image", unpacked);
+    assert!(matches!(refused, Err(PayloadError::Checksum(_))), "{refused:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use oac_release::layout::Role;
 use oac_release::made::commit;
 
 use crate::{
-    fetching::{Node, SIZE, honest, hurried, ranged, sized, whole},
+    reader::{Node, SIZE, honest, hurried, ranged, sized, whole},
     server::{Asked, Server, Stream, head, say},
 };
 

@@ -1,11 +1,14 @@
 //! What Core may serve of a release directory.
 
-use std::{collections::HashMap, io::Read as _, os::unix::fs::PermissionsExt as _};
+use std::{
+    io::Read as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+};
 
 use oac_release::{
     layout,
     metadata::ARTIFACTS,
-    store::{self, FileKey, Holding, Shelf},
+    store::{self, Holding, Shelf, Verdicts},
 };
 
 use oac_release::made::{commit, made, made_of};
@@ -13,14 +16,14 @@ use oac_release::made::{commit, made, made_of};
 use crate::publishing::Shop;
 
 /// Reads the shelf and hashes everything, as Core does in the background.
-fn hashed(shop: &Shop, before: &Shelf, verdicts: &mut HashMap<FileKey, bool>) -> Shelf {
+fn hashed(shop: &Shop, before: &Shelf, verdicts: &mut Verdicts) -> Shelf {
     loop {
         let shelf = Shelf::read(&shop.releases(), before, verdicts).unwrap();
         let Some((commit, artifact, key)) = shelf.unread().next() else {
             return shelf;
         };
         let verdict = store::verify(&shop.releases(), commit, &artifact, key).unwrap();
-        verdicts.insert(key, verdict.unwrap());
+        verdicts.insert((key, artifact.sha256), verdict.unwrap());
     }
 }
 
@@ -30,7 +33,7 @@ fn a_file_whose_bytes_are_wrong_counts_as_missing_and_is_never_opened() {
     let shop = Shop::new();
     let release = made(commit('a'), "x");
     shop.publish(&shop.offer("offer", &release)).unwrap();
-    let mut verdicts = HashMap::new();
+    let mut verdicts = Verdicts::new();
     let shelf = hashed(&shop, &Shelf::default(), &mut verdicts);
     assert!(shelf.problems.is_empty() && verdicts.values().all(|right| *right));
     let name = layout::SECCOMP.filename(commit('a'));
@@ -69,7 +72,7 @@ fn what_metadata_said_once_it_goes_on_saying() {
     let folder = shop.releases().join(commit('a').to_string());
     std::fs::remove_dir_all(&folder).unwrap();
     made(commit('a'), "other").write(&folder);
-    let after = hashed(&shop, &before, &mut HashMap::new());
+    let after = hashed(&shop, &before, &mut Verdicts::new());
     let shelved = after.release(commit('a')).unwrap();
     assert_eq!(*shelved.metadata, release.metadata);
     assert!(
@@ -85,7 +88,7 @@ fn what_cannot_be_read_now_stays_what_it_was() {
     let shop = Shop::new();
     shop.publish(&shop.offer("offer", &made(commit('a'), "x")))
         .unwrap();
-    let mut verdicts = HashMap::new();
+    let mut verdicts = Verdicts::new();
     let release = shop.releases().join(commit('a').to_string());
     let name = layout::SECCOMP.filename(commit('a'));
     // Of a socket the system says that it cannot be opened, and nothing about bytes.
@@ -176,4 +179,53 @@ fn a_provider_is_complete_when_each_file_it_needs_is_held_or_found_elsewhere() {
         assert_eq!(elsewhere.installer.0.is_some(), row != layout::INSTALLER);
     }
     assert!(Shop::new().shelf().index(true).is_none());
+}
+
+// inv: INV-R6
+#[test]
+fn a_file_that_is_right_in_one_release_is_not_thereby_right_in_another() {
+    let shop = Shop::new();
+    let (right, wrong) = (made(commit('a'), "one"), made(commit('b'), "two"));
+    for release in [&right, &wrong] {
+        shop.publish(&shop.offer("offer", release)).unwrap();
+    }
+    let path = |digit| {
+        let folder = shop.releases().join(commit(digit).to_string()).join(ARTIFACTS);
+        folder.join(layout::SECCOMP.filename(commit(digit)))
+    };
+    // One file with two names, of one size, as a copying program that saves room leaves it.
+    std::fs::remove_file(path('b')).unwrap();
+    std::fs::hard_link(path('a'), path('b')).unwrap();
+    let shelf = hashed(&shop, &Shelf::default(), &mut Verdicts::new());
+    let name = |digit| layout::SECCOMP.filename(commit(digit));
+    assert!(shelf.open(commit('a'), &name('a')).unwrap().is_some());
+    assert!(shelf.open(commit('b'), &name('b')).unwrap().is_none());
+    assert!(!shelf.release(commit('b')).unwrap().is_held(&name('b')));
+}
+
+#[test]
+fn a_name_that_is_no_text_hides_no_release() {
+    let shop = Shop::new();
+    let stray = shop.releases().join(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+    std::fs::write(&stray, "").unwrap();
+    shop.publish(&shop.offer("offer", &made(commit('a'), "x")))
+        .unwrap();
+    assert_eq!(shop.shelf().current(), Some(commit('a')));
+    // In a release it is as foreign as any other name.
+    let offer = shop.offer("offer", &made(commit('b'), "x"));
+    std::fs::write(offer.join(ARTIFACTS).join(stray.file_name().unwrap()), "").unwrap();
+    let refused = shop.publish(&offer).unwrap_err();
+    assert!(
+        matches!(refused, store::StoreError::Invalid { .. }),
+        "{refused:?}"
+    );
+    // What a killed publisher left goes whatever its name.
+    let left = shop
+        .releases()
+        .join(std::ffi::OsStr::from_bytes(b".\xff.partial"));
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join(stray.file_name().unwrap()), "").unwrap();
+    shop.publish(&shop.offer("offer", &made(commit('b'), "x")))
+        .unwrap();
+    assert!(!left.exists() && stray.exists());
 }
