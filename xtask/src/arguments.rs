@@ -83,10 +83,19 @@ pub(crate) enum Command {
         #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
         core: String,
     },
-    /// Build a release
+    /// Build the release of this commit: programs, Runtime image, manifest and checksums
     Dist {
-        /// Where the release directory goes
+        /// Where the release directory goes, which is not there or empty; below the target directory unless given
         #[arg(long, value_name = "DIR")]
         out: Option<std::path::PathBuf>,
+        /// Build everything twice, the second time in another place and from nothing, and compare every byte
+        #[arg(long)]
+        verify: bool,
+        /// Of the files as they are; such a release is never published
+        #[arg(long)]
+        dirty: bool,
+        /// What the Runtime image holds; a release that is published has the full one
+        #[arg(long, value_enum, default_value = "full", requires_if("minimal", "dirty"))]
+        variant: Variant,
     },
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<()> {
         packages::POSTGRES,
         packages::IMAGE,
         packages::BROWSER,
+        packages::BENCH,
     ];
     steps
         .run("packages", || packages::ensure_packages(&needs))

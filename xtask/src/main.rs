@@ -45,7 +45,17 @@ fn main() -> ExitCode {
         } => fuzz::run(minutes, seed, replay.as_deref()),
         Command::World { seed, seeds, from } => world::run(seed, seeds, from),
         Command::Console { build, core } => console::run(build, &core),
-        Command::Dist { out } => dist::run(out.as_deref()),
+        Command::Dist {
+            out,
+            verify,
+            dirty,
+            variant,
+        } => dist::run(&dist::Wanted {
+            out: out.as_deref(),
+            verify,
+            dirty,
+            variant,
+        }),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

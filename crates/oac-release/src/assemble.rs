@@ -27,6 +27,18 @@ pub struct Part {
     pub path: PathBuf,
 }
 
+impl Part {
+    /// The file at `path` for this destination on a node; `None` where no release has such a destination.
+    pub fn of(key: &str, path: &Path) -> Option<Self> {
+        let row = *Row::of(key)?;
+        Some(Self {
+            row,
+            version: key.strip_prefix(row.key)?.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     #[error("{} cannot be read or written", path.display())]

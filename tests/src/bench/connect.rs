@@ -140,7 +140,7 @@ impl Known {
 }
 
 /// No node here runs sandboxes, so no image need exist.
-fn made_up_release() -> Value {
+pub(crate) fn made_up_release() -> Value {
     json!({
         "source_commit": "1".repeat(40),
         "artifacts": {

@@ -7,7 +7,9 @@ mod bare;
 mod calls;
 mod codec;
 mod cold_start;
+mod collect;
 mod connect;
+mod download;
 mod exec;
 mod figure;
 mod files;
@@ -18,6 +20,7 @@ mod placement;
 mod process;
 mod reset;
 mod restart;
+mod rollout;
 mod swarm;
 mod tools;
 mod turns;
@@ -48,7 +51,17 @@ struct Arguments {
 }
 
 /// Those without a node that runs sandboxes.
-const ALONE: [&str; 6] = ["calls", "codec", "connect", "placement", "reset", "restart"];
+const ALONE: [&str; 9] = [
+    "calls",
+    "codec",
+    "collect",
+    "connect",
+    "download",
+    "placement",
+    "reset",
+    "restart",
+    "rollout",
+];
 /// Those on one installation with a node.
 const ON_A_NODE: [&str; 6] = ["agent", "cold-start", "exec", "files", "output", "turns"];
 
@@ -91,8 +104,14 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     if wanted("calls") {
         figures.extend(calls::measure(rounds).await?);
     }
+    if wanted("collect") {
+        gauges.extend(collect::measure().await?);
+    }
     if wanted("connect") {
         gauges.extend(connect::measure(arguments.nodes).await?);
+    }
+    if wanted("download") {
+        figures.extend(download::measure(rounds).await?);
     }
     if wanted("placement") {
         let (more, rates) = placement::measure(rounds).await?;
@@ -104,6 +123,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     if wanted("restart") {
         gauges.extend(restart::measure().await?);
+    }
+    if wanted("rollout") {
+        gauges.extend(rollout::measure().await?);
     }
     if ON_A_NODE.into_iter().any(wanted) {
         let story = Story::begin(None).await;

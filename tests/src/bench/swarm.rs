@@ -13,11 +13,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
-use oac_model::{AllocationId, Secret, Time};
+use oac_model::{AllocationId, Digest, Generation, Secret, Time};
 use oac_peer::{
     FailureCode, Moment, Outcome,
     limits::DIAL_MILLIS,
-    node::{Action, Event, Job, Node, Refresh},
+    node::{Action, Event, Job, Local, Node, Refresh, Standing},
 };
 use oac_wire::{
     Nullable,
@@ -62,6 +62,10 @@ struct Shared {
     connected: AtomicUsize,
     /// When nodes were accepted, in milliseconds after `base`.
     accepted: watch::Sender<Vec<u64>>,
+    /// Whether nodes manage generations; each then has every one prepared that it hears of.
+    managing: bool,
+    /// When nodes came to serve the target, in milliseconds after `base`.
+    moved: watch::Sender<Vec<u64>>,
 }
 
 impl Shared {
@@ -73,6 +77,15 @@ impl Shared {
 impl Swarm {
     /// Of a Core that listens on a loopback address; no node runs yet.
     pub(crate) fn of(core: SocketAddr) -> Self {
+        Self::new(core, false)
+    }
+
+    /// Likewise, of nodes that manage generations.
+    pub(crate) fn managing(core: SocketAddr) -> Self {
+        Self::new(core, true)
+    }
+
+    fn new(core: SocketAddr, managing: bool) -> Self {
         Self {
             tasks: JoinSet::new(),
             shared: Arc::new(Shared {
@@ -80,6 +93,8 @@ impl Swarm {
                 base: Instant::now(),
                 connected: AtomicUsize::new(0),
                 accepted: watch::Sender::new(Vec::new()),
+                managing,
+                moved: watch::Sender::new(Vec::new()),
             }),
             started: 0,
         }
@@ -102,33 +117,42 @@ impl Swarm {
     }
 
     /// Forgets when nodes were accepted so far, and counts from now.
-    pub(crate) fn watch(&self) -> Returning {
-        self.shared.accepted.send_modify(Vec::clear);
-        Returning {
+    pub(crate) fn watch(&self) -> Coming {
+        self.coming(&self.shared.accepted)
+    }
+
+    /// Forgets when nodes came to serve a target so far, and counts from now.
+    pub(crate) fn watch_moves(&self) -> Coming {
+        self.coming(&self.shared.moved)
+    }
+
+    fn coming(&self, there: &watch::Sender<Vec<u64>>) -> Coming {
+        there.send_modify(Vec::clear);
+        Coming {
             from: self.shared.now(),
-            accepted: self.shared.accepted.subscribe(),
+            there: there.subscribe(),
         }
     }
 }
 
-/// Nodes on their way to a connection.
-pub(crate) struct Returning {
+/// Nodes on their way to a connection, or to a target.
+pub(crate) struct Coming {
     from: Moment,
-    accepted: watch::Receiver<Vec<u64>>,
+    there: watch::Receiver<Vec<u64>>,
 }
 
-impl Returning {
-    /// Waits until `count` nodes were accepted; the moments, in seconds from the start of watching, in order.
+impl Coming {
+    /// Waits until `count` nodes are there; the moments, in seconds from the start of watching, in order.
     pub(crate) async fn all(mut self, count: usize, limit: Duration) -> Result<Vec<f64>> {
-        let reached = timeout(limit, self.accepted.wait_for(|all| all.len() >= count))
+        let reached = timeout(limit, self.there.wait_for(|all| all.len() >= count))
             .await
             .is_ok();
         if !reached {
-            let so_far = self.accepted.borrow().len();
-            bail!("{so_far} of {count} nodes were connected within {limit:?}");
+            let so_far = self.there.borrow().len();
+            bail!("{so_far} of {count} nodes were there within {limit:?}");
         }
-        let accepted = self.accepted.borrow().clone();
-        Ok(accepted
+        let there = self.there.borrow().clone();
+        Ok(there
             .iter()
             .map(|at| at.saturating_sub(self.from.0) as f64 / 1000.0)
             .collect())
@@ -168,7 +192,15 @@ pub(crate) fn now() -> Time {
 }
 
 async fn run(member: Member, source: Ipv4Addr, seed: u64, shared: Arc<Shared>) {
-    let mut node = Node::new(member.identity.clone(), 0, 8, seed, shared.now());
+    let identity = &member.identity;
+    let mut node = Node::new(identity.clone(), 0, 8, seed, shared.now());
+    let mut held = vec![prepared(
+        identity.deployment_generation,
+        identity.specification_digest,
+    )];
+    if shared.managing {
+        node = node.managing(held.clone());
+    }
     let health = health();
     let (mut socket, mut live, mut epoch): (Option<Socket>, bool, i64) = (None, false, 0);
     let mut killed = HashSet::new();
@@ -252,11 +284,31 @@ async fn run(member: Member, source: Ipv4Addr, seed: u64, shared: Arc<Shared>) {
                     actions.extend(more.into_iter().rev());
                     continue;
                 }
-                Action::Deployment(_) | Action::Granted(..) => continue,
+                Action::Deployment(deployment) => {
+                    let target = deployment.generation;
+                    if deployment.serving_generation.0 == Some(target) {
+                        shared.moved.send_modify(|all| all.push(shared.now().0));
+                    }
+                    if held.iter().any(|local| local.generation == target) {
+                        continue;
+                    }
+                    held.push(prepared(target, deployment.specification_digest));
+                    Event::Generations(held.clone())
+                }
+                Action::Granted(..) => continue,
                 Action::Exit(_) => return,
             };
             actions.extend(node.apply(event, shared.now()).into_iter().rev());
         }
+    }
+}
+
+fn prepared(generation: Generation, specification_digest: Digest) -> Local {
+    Local {
+        generation,
+        specification_digest,
+        standing: Standing::Ready,
+        acquirable: true,
     }
 }
 

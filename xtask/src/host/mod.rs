@@ -1,6 +1,7 @@
 //! What a command needs of this machine: packages, a Docker Engine, a PostgreSQL server, cargo tools. Each is used
 //! when present; otherwise it is announced, installed or started, and what was started is stopped again.
 
+pub(crate) mod checkout;
 pub(crate) mod docker;
 pub(crate) mod lock;
 pub(crate) mod packages;

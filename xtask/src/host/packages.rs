@@ -101,6 +101,13 @@ pub(crate) const CONTAINERD: &[Need] = &[Need {
     afterwards: false,
 }];
 
+pub(crate) const BENCH: &[Need] = &[Need {
+    package: "curl",
+    why: "downloads are measured against it",
+    present: || found("curl"),
+    afterwards: false,
+}];
+
 pub(crate) const BROWSER: &[Need] = &[Need {
     package: "chromium",
     why: "the console is tested in a browser",

@@ -2,7 +2,7 @@
 //! sandboxes, and the full one, which a test of its own tries out.
 //!
 //! Three steps: the static `oac-runtime` of this checkout; the image around it, built without a container engine by
-//! the program `oac-release-image` of the crate that knows releases; loading it. The base of Debian packages is the
+//! the program `oac-release-build` of the crate that knows releases; loading it. The base of Debian packages is the
 //! slow part (about one minute for the minimal image, five for the full one) and is kept in the cache.
 
 use std::path::{Path, PathBuf};
@@ -11,14 +11,13 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::checkout::Checkout;
 use super::docker::Engine;
 use crate::process;
 use crate::workspace::{self, Metadata};
 
 const PACKAGE: &str = "oac-release";
-const BUILDER: &str = "oac-release-image";
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-const STATIC: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
+const BUILDER: &str = "oac-release-build";
 
 /// An image that the engine holds. One that this run loaded is removed when this is dropped, unless it is kept.
 pub(crate) struct RuntimeImage {
@@ -110,7 +109,7 @@ pub(crate) fn ensure_runtime_image(
         return Ok(None);
     }
     let out = metadata.target_directory.join(variant.folder());
-    let mut record = build(metadata, programs, variant, &out)?;
+    let mut record = build(&Builder::among(programs, variant, true)?, metadata, &out)?;
     record.loaded = load(engine, &record)?;
     let path = out.join("image.json");
     std::fs::write(&path, serde_json::to_string_pretty(&record)?)
@@ -127,66 +126,73 @@ pub(crate) fn run(variant: Variant, out: Option<&Path>) -> Result<()> {
     let _lock = super::lock::take()?;
     super::packages::ensure_packages(&[super::packages::IMAGE])?;
     let metadata = workspace::metadata()?;
-    process::run(process::cargo_build().args(["-p", PACKAGE, "--features", "image", "--bin", BUILDER]))?;
     let out = out.map_or_else(
         || metadata.target_directory.join(variant.folder()),
         Path::to_owned,
     );
-    let record = build(&metadata, &metadata.target_directory.join("debug"), variant, &out)?;
+    let record = build(&Builder::of(&metadata, variant, true)?, &metadata, &out)?;
     println!("image:    {}", record.tag);
     println!("archive:  {}", record.archive.display());
     println!("manifest: {}", record.manifest.display());
     Ok(())
 }
 
-fn build(metadata: &Metadata, programs: &Path, variant: Variant, out: &Path) -> Result<Record> {
-    let runtime = build_runtime(metadata)?;
-    std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-    let cache = super::cache()?.join("runtime-base");
-    std::fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    let (commit, created) = commit()?;
-    let mut builder = Command::new(programs.join(BUILDER));
-    builder.args(["--variant", variant.name(), "--dirty"]);
-    builder.args(["--commit", &commit, "--created", &created]);
-    builder
-        .arg("--runtime")
-        .arg(&runtime)
-        .arg("--cache")
-        .arg(&cache)
-        .arg("--out")
-        .arg(out);
-    let text = process::output_of(&mut builder).context("the Runtime image cannot be built")?;
+fn build(builder: &Builder, metadata: &Metadata, out: &Path) -> Result<Record> {
+    let checkout = Checkout::own(metadata)?;
+    let runtime = checkout.build_static("oac-runtime", "oac-runtime")?;
+    let mut command = builder.command("image", &checkout, &runtime, out)?;
+    let text = process::output_of(&mut command).context("the Runtime image cannot be built")?;
     serde_json::from_str(&text).context("the image builder's answer is not readable")
 }
 
-/// The program runs in an image without libraries, so it is linked statically: glibc's own static libraries, for the
-/// explicit target, which keeps the flags away from build scripts.
-fn build_runtime(metadata: &Metadata) -> Result<PathBuf> {
-    let mut build = process::cargo_build();
-    build.args(["--release", "-p", "oac-runtime", "--bins", "--target", TRIPLE]);
-    build.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", STATIC);
-    process::run(&mut build).context("oac-runtime does not build as a static program")?;
-    Ok(metadata.target_directory.join(TRIPLE).join("release/oac-runtime"))
+/// The program that builds images and releases, and what it builds.
+pub(crate) struct Builder {
+    program: PathBuf,
+    pub(crate) variant: Variant,
+    /// Of a working tree: tagged so, and never published.
+    pub(crate) dirty: bool,
+    /// Where bases of packages are kept.
+    pub(crate) cache: PathBuf,
 }
 
-/// The checkout's commit and its time; an unpacked source archive has neither and says so with zeros.
-fn commit() -> Result<(String, String)> {
-    let root = workspace::root();
-    if !root.join(".git").exists() {
-        return Ok(("0".repeat(40), "0".to_owned()));
+impl Builder {
+    /// With one that is built first.
+    pub(crate) fn of(metadata: &Metadata, variant: Variant, dirty: bool) -> Result<Self> {
+        process::run(process::cargo_build().args(["-p", PACKAGE, "--features", "image", "--bin", BUILDER]))?;
+        Self::among(&metadata.target_directory.join("debug"), variant, dirty)
     }
-    let mut git = Command::new("git");
-    // The checkout may belong to another account than the one that runs this, root in a container for one.
-    git.arg("-c")
-        .arg(format!("safe.directory={}", root.display()))
-        .current_dir(root);
-    git.args(["show", "--no-patch", "--format=%H %ct", "HEAD"]);
-    let text = process::capture(&mut git).context("the checkout's commit is unknown")?;
-    let (commit, created) = text
-        .trim()
-        .split_once(' ')
-        .context("the checkout's commit is unknown")?;
-    Ok((commit.to_owned(), created.to_owned()))
+
+    /// With the one among built `programs`.
+    pub(crate) fn among(programs: &Path, variant: Variant, dirty: bool) -> Result<Self> {
+        Ok(Self {
+            program: programs.join(BUILDER),
+            variant,
+            dirty,
+            cache: super::cache()?.join("runtime-base"),
+        })
+    }
+
+    /// The program's command `what`, with the arguments that the image of `checkout` needs; its files go to `out`.
+    pub(crate) fn command(
+        &self,
+        what: &str,
+        checkout: &Checkout,
+        runtime: &Path,
+        out: &Path,
+    ) -> Result<Command> {
+        for folder in [out, &self.cache] {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let mut command = Command::new(&self.program);
+        command.args([what, "--variant", self.variant.name()]);
+        if self.dirty {
+            command.arg("--dirty");
+        }
+        command.args(["--commit", &checkout.commit, "--created", &checkout.created]);
+        command.arg("--runtime").arg(runtime);
+        command.arg("--cache").arg(&self.cache).arg("--out").arg(out);
+        Ok(command)
+    }
 }
 
 /// Whether it had to be loaded: an engine knows an image by one of its two digests.

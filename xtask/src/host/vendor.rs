@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::checkout::forget;
 use crate::process;
 
 /// What `pip` takes: the version and the wheel's SHA-256.
@@ -44,7 +45,7 @@ pub(crate) fn ensure_vendor() -> Result<Vendor> {
             std::fs::rename(&partial, &folder).with_context(|| format!("cannot write {}", folder.display()))
         });
         if fetched.is_err() {
-            let _ = std::fs::remove_dir_all(&partial);
+            let _ = forget(&partial);
         }
         fetched?;
     }

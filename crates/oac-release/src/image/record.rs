@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::BuiltImage;
 
-/// One line of JSON that `oac-release-image` prints.
+/// One line of JSON that `oac-release-build` prints.
 #[derive(Debug, Serialize)]
 pub struct ImageRecord {
     pub tag: String,

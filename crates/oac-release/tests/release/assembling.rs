@@ -1,6 +1,6 @@
 //! A release directory from built parts to a published release.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oac_model::ProviderKind;
 use oac_release::{
@@ -55,28 +55,29 @@ fn build(folder: &Path, dirty: bool, installer: &[u8]) -> Result<Metadata, Assem
     assemble(commit('a'), image, &parts, &folder.join("release"), dirty)
 }
 
-// inv: INV-R1
+/// Every file of a release directory.
+pub(crate) fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = ["manifest.json", "SHA256SUMS"]
+        .iter()
+        .map(|name| release.join(name))
+        .collect();
+    let artifacts = std::fs::read_dir(release.join(ARTIFACTS)).unwrap();
+    files.extend(artifacts.map(|entry| entry.unwrap().path()));
+    files.sort();
+    let named = files.into_iter().map(|path| {
+        let name = path.strip_prefix(release).unwrap().to_owned();
+        (name, std::fs::read(&path).unwrap())
+    });
+    named.collect()
+}
+
 #[test]
-fn two_builds_of_one_commit_give_the_same_release_which_is_published() {
+fn the_same_parts_give_the_same_release_which_is_published() {
     let temp = tempfile::tempdir().unwrap();
     let (one, two) = (temp.path().join("one"), temp.path().join("elsewhere/two"));
     let metadata = build(&one, false, b"an installer").unwrap();
     assert_eq!(build(&two, false, b"an installer").unwrap(), metadata);
-    let listing = |folder: &Path| {
-        let release = folder.join("release");
-        let mut files: Vec<_> = ["manifest.json", "SHA256SUMS"]
-            .iter()
-            .map(|name| release.join(name))
-            .collect();
-        let artifacts = std::fs::read_dir(release.join(ARTIFACTS)).unwrap();
-        files.extend(artifacts.map(|entry| entry.unwrap().path()));
-        files.sort();
-        let named = files.into_iter().map(|path| {
-            let name = path.strip_prefix(&release).unwrap().to_owned();
-            (name, std::fs::read(&path).unwrap())
-        });
-        named.collect::<Vec<_>>()
-    };
+    let listing = |folder: &Path| listing(&folder.join("release"));
     assert_eq!(listing(&one), listing(&two));
     assert!(metadata.manifest().runtime(ProviderKind::Docker).is_some());
     assert!(metadata.manifest().runtime(ProviderKind::Microsandbox).is_none());
