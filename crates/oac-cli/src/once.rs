@@ -29,8 +29,12 @@ pub fn key() -> String {
     format!("oac-{}", uuid::Uuid::new_v4())
 }
 
-/// Sends with `send` until the answer is known, for a bounded time. `slow` is told once when that takes a while.
-pub async fn send<T>(mut send: impl AsyncFnMut() -> Result<T, Failure>, slow: impl Fn()) -> Outcome<T> {
+/// Sends with `send` until the answer is known, for a bounded time. `slow` is told the last trouble, once, when that takes a
+/// while.
+pub async fn send<T>(
+    mut send: impl AsyncFnMut() -> Result<T, Failure>,
+    slow: impl Fn(&Failure),
+) -> Outcome<T> {
     let since = Instant::now();
     let (mut pause, mut uncertain, mut noticed) = (PAUSE.0, false, false);
     loop {
@@ -54,7 +58,7 @@ pub async fn send<T>(mut send: impl AsyncFnMut() -> Result<T, Failure>, slow: im
         }
         if !noticed && since.elapsed() >= NOTICE {
             noticed = true;
-            slow();
+            slow(&failure);
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
@@ -87,5 +91,32 @@ fn bearing(failure: &Failure) -> Bearing {
             _ => Bearing::No,
         },
         _ => Bearing::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, time::Duration};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_keeps_a_request_waiting_is_told_once_and_by_name() {
+        let told = RefCell::new(Vec::new());
+        let since = Instant::now();
+        let send = async || {
+            if since.elapsed() > Duration::from_secs(30) {
+                return Ok(());
+            }
+            Err(Failure::Refused {
+                status: 503,
+                code: Some("core_standby".to_owned()),
+                message: "This Core stands by.".to_owned(),
+                retry_after: None,
+            })
+        };
+        let outcome = super::send(send, |failure| told.borrow_mut().push(failure.to_string())).await;
+        assert!(matches!(outcome, Outcome::Answered(())));
+        assert_eq!(told.into_inner(), ["This Core stands by. (core_standby)"]);
     }
 }

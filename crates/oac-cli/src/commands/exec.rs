@@ -145,10 +145,10 @@ impl Submitting<'_> {
         interrupts: &mut Interrupts,
     ) -> Result<Option<(TurnId, bool)>, Failure> {
         let key = once::key();
-        let slow = || {
-            output::complain(
-                "no answer from Core yet; asking again whether it took the command, which runs at most once",
-            );
+        let slow = |trouble: &Failure| {
+            output::complain(&format!(
+                "{trouble}; asking again whether Core took the command, which runs at most once"
+            ));
         };
         let send = async || self.run.client.submit_input(self.session, input, &key).await;
         let answer = once::send(send, slow);

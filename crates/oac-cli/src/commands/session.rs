@@ -158,7 +158,9 @@ impl Create {
             metadata: self.metadata.into_iter().collect(),
         };
         let key = once::key();
-        let slow = || output::complain("no answer from Core yet; asking again, one Session is created");
+        let slow = |trouble: &Failure| {
+            output::complain(&format!("{trouble}; asking again, one Session is created"));
+        };
         match once::send(async || run.client.create_session(&new, &key).await, slow).await {
             Outcome::Answered(session) => {
                 match run.form {
