@@ -47,12 +47,23 @@ impl Drop for Hold {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Commits until death, this one included.
-    dies: Option<(u64, Side)>,
+    dies: Option<Death>,
     dead: bool,
     hold: Option<(Side, Arc<Gate>)>,
     counts: Vec<(&'static str, u64)>,
     loses: Option<Loss>,
+}
+
+/// The commit that is a Core's last.
+#[derive(Debug)]
+struct Death {
+    /// Commits until then, this one included; only those that are counted.
+    left: u64,
+    side: Side,
+    /// Those are counted that follow a statement with this text; without one, all.
+    text: Option<&'static str>,
+    /// That statement was made: the next commit counts.
+    met: bool,
 }
 
 /// A commit whose answer is lost.
@@ -72,7 +83,22 @@ pub struct Faults(Mutex<State>);
 impl Faults {
     /// The `n`th commit of an owner from now on, counted from 1, is its last.
     pub fn die_at(&self, n: u64, side: Side) {
-        self.0.lock().dies = Some((n, side));
+        self.die(n, None, side);
+    }
+
+    /// As [`Self::die_at`], of those commits alone that follow a statement that holds this text: whatever else an owner
+    /// stores meanwhile does not count. For a database that writes one transaction at a time.
+    pub fn die_at_write(&self, n: u64, text: &'static str, side: Side) {
+        self.die(n, Some(text), side);
+    }
+
+    fn die(&self, left: u64, text: Option<&'static str>, side: Side) {
+        self.0.lock().dies = Some(Death {
+            left,
+            side,
+            text,
+            met: text.is_none(),
+        });
     }
 
     /// Nothing more is done to it; a dead one stays dead.
@@ -118,6 +144,9 @@ impl Faults {
         for (text, count) in &mut state.counts {
             *count += u64::from(sql.contains(*text));
         }
+        if let Some(death) = &mut state.dies {
+            death.met |= death.text.is_some_and(|text| sql.contains(text));
+        }
         if let Some(loss) = &mut state.loses {
             loss.met |= sql.contains(loss.text);
         }
@@ -142,9 +171,12 @@ impl Faults {
     pub(crate) async fn before_commit(&self) -> Result<(), StoreError> {
         self.wait(Side::Before).await;
         let mut state = self.0.lock();
-        if let Some((n, side)) = &mut state.dies {
-            *n = n.saturating_sub(1);
-            if (*n, *side) == (0, Side::Before) {
+        if let Some(death) = &mut state.dies
+            && death.met
+        {
+            death.left = death.left.saturating_sub(1);
+            death.met = death.text.is_none();
+            if (death.left, death.side) == (0, Side::Before) {
                 state.dead = true;
             }
         }
@@ -156,7 +188,8 @@ impl Faults {
     pub(crate) async fn after_commit(&self) -> Result<(), StoreError> {
         self.wait(Side::After).await;
         let mut state = self.0.lock();
-        state.dead |= state.dies == Some((0, Side::After));
+        let last = |death: &Death| (death.left, death.side) == (0, Side::After);
+        state.dead |= state.dies.as_ref().is_some_and(last);
         drop(state);
         self.alive()?;
         self.answer(Side::After)

@@ -233,8 +233,9 @@ async fn a_turn_that_was_sent_and_never_arrived_is_put_again() {
 #[tokio::test]
 async fn a_turn_that_arrived_unheard_and_runs_is_followed() {
     let mut field = Field::linked().await;
-    // Admitted; and then nothing is stored any more.
-    field.world.core.core().store.faults().die_at(2, Side::Before);
+    // Admitted and sent; and then nothing is stored any more.
+    let faults = field.world.core.core().store.faults().clone();
+    faults.die_at_write(2, "UPDATE turns", Side::Before);
     let turn = field
         .submit("echo ran >> ran; echo one; while [ ! -e go ]; do sleep 0.01; done; echo two")
         .await;
