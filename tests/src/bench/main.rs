@@ -7,7 +7,6 @@ mod bare;
 mod calls;
 mod codec;
 mod cold_start;
-mod collect;
 mod connect;
 mod download;
 mod exec;
@@ -51,10 +50,9 @@ struct Arguments {
 }
 
 /// Those without a node that runs sandboxes.
-const ALONE: [&str; 9] = [
+const ALONE: [&str; 8] = [
     "calls",
     "codec",
-    "collect",
     "connect",
     "download",
     "placement",
@@ -103,9 +101,6 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     if wanted("calls") {
         figures.extend(calls::measure(rounds).await?);
-    }
-    if wanted("collect") {
-        gauges.extend(collect::measure().await?);
     }
     if wanted("connect") {
         gauges.extend(connect::measure(arguments.nodes).await?);
