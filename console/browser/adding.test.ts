@@ -115,11 +115,11 @@ test("what stands in the way of a node is said in order, and goes once it is rem
     });
     await looks();
     await shown.getByText("A deployment reset is running. Add nodes when it is complete.").waitFor();
-    await other.unroute("**/core/v1/sandbox/deployment");
+    await other.unrouteAll({ behavior: "wait" });
     await other.route("**/index.json", (route) => route.abort());
     await looks();
     await shown.getByText("This installation could not be read.").waitFor();
-    await other.unroute("**/index.json");
+    await other.unrouteAll({ behavior: "wait" });
     await looks();
     await shown.getByLabel("Recommended limits").waitFor();
     await other.context().close();

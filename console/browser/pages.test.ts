@@ -194,7 +194,7 @@ test("a lost answer is looked into and never sent again", async () => {
   await dialog().getByRole("button", { name: "Save" }).click();
   await closed();
   await row("better").getByText("0 / 4").waitFor();
-  await page.unroute(path);
+  await page.unrouteAll({ behavior: "wait" });
   // This time Core never gets it.
   await page.route(path, async (route) => {
     if (route.request().method() !== "PATCH") {
@@ -208,7 +208,7 @@ test("a lost answer is looked into and never sent again", async () => {
   await dialog().getByRole("button", { name: "Save" }).click();
   await dialog().getByText("Core did not confirm the change. It was not made").waitFor();
   expect(await dialog().getByLabel("Sandboxes at once").inputValue()).toBe("6");
-  await page.unroute(path);
+  await page.unrouteAll({ behavior: "wait" });
   await dialog().getByRole("button", { name: "Save" }).click();
   await closed();
   await row("better").getByText("0 / 6").waitFor();
@@ -267,7 +267,7 @@ test("a chart has a gap where nothing was measured, and its table holds the same
       .reverse(),
   );
   await isClean(page, "charts");
-  await page.unroute(history);
+  await page.unrouteAll({ behavior: "wait" });
 });
 
 test("a node is cordoned, uncordoned and drained, each after a question", async () => {
