@@ -16,6 +16,7 @@ async fn set_up(host: &Host, arguments: &str) -> String {
 
 #[tokio::test]
 async fn host_setup_makes_a_host_cores_and_again_changes_nothing() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut host = Host::boot("core").await.unwrap();
     let program = built_programs().join("oac-core");
     host.put(&program, "/usr/local/bin/oac-core", "0755")

@@ -132,6 +132,8 @@ power_off() {
     done
     kill -s KILL "$nspawn" 2>/dev/null
     wait "$nspawn" 2>/dev/null
+    # The kernel removes it in its own time, and the next boot needs the name.
+    ip link del "vb-oac-h$number" 2>/dev/null
     nspawn='' leader=''
 }
 
