@@ -99,33 +99,6 @@ fn build(steps: &mut Steps, metadata: &Metadata, own: &Checkout, wanted: &Wanted
     Ok(out)
 }
 
-/// Two releases of this checkout for tests, with the minimal image, in the folders `one` and `two` of the one that is
-/// given: the second from a copy of the files in another place, built from nothing.
-pub(crate) fn twice(metadata: &Metadata, programs: &Path) -> Result<PathBuf> {
-    let own = Checkout::own(metadata)?;
-    let builder = Builder::among(programs, Variant::Minimal, true)?;
-    let folder = metadata.target_directory.join("xtask/releases");
-    forget(&folder)?;
-    release(
-        &builder,
-        metadata,
-        &own,
-        &folder.join("work"),
-        &folder.join("one"),
-    )?;
-    let again = folder.join("again");
-    let other = own.elsewhere(&again)?;
-    release(
-        &builder,
-        metadata,
-        &other,
-        &again.join("work"),
-        &folder.join("two"),
-    )?;
-    forget(&again)?;
-    Ok(folder)
-}
-
 fn has(metadata: &Metadata, (package, name): (&str, &str)) -> bool {
     metadata.has_program(package, name)
 }

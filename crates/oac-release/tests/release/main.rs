@@ -2,7 +2,6 @@
 
 mod asking;
 mod assembling;
-mod building;
 mod bundle;
 mod fetching;
 mod killing;
