@@ -33,9 +33,15 @@ pub(crate) struct Configuration {
     pub(crate) generation: Generation,
     pub(crate) specification: Specification,
     pub(crate) specification_digest: Digest,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     max_active: u32,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     max_retained: u32,
 }
 
@@ -48,9 +54,15 @@ pub(crate) struct Known {
     pub(crate) provider: ProviderKind,
     pub(crate) deployment_generation: Generation,
     pub(crate) specification_digest: Digest,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     max_active: i64,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     max_retained: i64,
     pub(crate) connected: bool,
     pub(crate) provider_ready: bool,

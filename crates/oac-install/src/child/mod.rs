@@ -35,9 +35,15 @@ struct StoredIdentity {
     identity: Identity,
     credential: Secret,
     core_url: String,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     owner_epoch: i64,
-    #[allow(dead_code)]
+    #[allow(
+        dead_code,
+        reason = "named so that anything unknown is refused; nothing here asks for it"
+    )]
     host_id: Digest,
 }
 

@@ -362,7 +362,6 @@ mod tests {
         .unwrap()
     }
 
-    // inv: INV-R1
     #[test]
     fn two_builds_of_the_same_input_give_the_same_bytes() {
         let folder = tempfile::tempdir().unwrap();
