@@ -4,7 +4,10 @@ use oac_model::AllocationId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Placed, World};
+use crate::{
+    node::Receipt,
+    world::{Placed, World},
+};
 
 impl World {
     async fn shown_allocation(&self, id: AllocationId) -> Value {
@@ -42,12 +45,17 @@ async fn a_missing_sandbox_that_links_again_is_given_up_by_nobody_and_shown_as_r
     world.until_linked(&placed).await;
     world.until_sandbox(&placed, "running").await;
 
-    // Its container was stopped.
+    // Its node finds nothing, which proves nothing: it is not lost, however often it is looked for.
     world.node.kill().await;
     connection.close().await;
     let host = world.node.host.clone();
-    let running = |is: bool| host.lock().natives.get_mut(&placed.allocation).unwrap().running = is;
-    running(false);
+    let found = |is: bool| {
+        let mut host = host.lock();
+        let native = host.natives.get_mut(&placed.allocation).unwrap();
+        native.receipt = if is { Receipt::Settled } else { Receipt::None };
+        (native.running, native.volumes) = (is, is);
+    };
+    found(false);
     world.node.connect(&world.core).await;
     world.until_sandbox(&placed, "missing").await;
     world.until_discardable(&placed).await;
@@ -69,8 +77,8 @@ async fn a_missing_sandbox_that_links_again_is_given_up_by_nobody_and_shown_as_r
     connection.close().await;
     world.until_discardable(&placed).await;
 
-    // Started again, it is asked for at once, not when the next look is due.
-    running(true);
+    // Found again, it is asked for at once, not when the next look is due.
+    found(true);
     let _connection = placed.sandbox.connect(&world.core.url).await;
     world.until_sandbox(&placed, "running").await;
     let shown = world.shown_allocation(placed.allocation).await;
