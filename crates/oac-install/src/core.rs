@@ -156,8 +156,9 @@ impl Core {
         bearer: &Secret,
         node: Option<NodeId>,
     ) -> Result<Vec<u8>, (Refusal, bool)> {
+        // One that no header can hold was not sent: Core refused nothing.
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", bearer.expose()))
-            .map_err(|_| (Refusal::Unauthorized, false))?;
+            .map_err(|_| (Refusal::Silent, false))?;
         authorization.set_sensitive(true);
         let mut request = request_to(url).header(AUTHORIZATION, authorization);
         if let Some(node) = node {

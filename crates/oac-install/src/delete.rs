@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::{
     fd::{AsFd, OwnedFd},
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat, unlinkat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, openat2, statat, unlinkat},
     io::Errno,
 };
 
@@ -39,14 +39,13 @@ pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<P
     let Some(name) = path.file_name() else {
         return Err(failed(Errno::INVAL));
     };
-    let device = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => stat.st_dev,
+    match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {}
         Ok(_) => return Err(failed(Errno::NOTDIR)),
         Err(Errno::NOENT) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno)),
-    };
+    }
     let mut walk = Walk {
-        device,
         keeps,
         mounts: Vec::new(),
     };
@@ -56,7 +55,6 @@ pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<P
 }
 
 struct Walk<'a> {
-    device: u64,
     keeps: &'a dyn Fn(&Path) -> bool,
     mounts: Vec<PathBuf>,
 }
@@ -87,11 +85,16 @@ impl Walk<'_> {
                 Err(errno) => Err(failed(errno)),
             };
         }
-        if stat.st_dev != self.device {
-            self.mounts.push(path.to_owned());
-            return Ok(false);
-        }
-        let directory = openat(parent, name, DIRECTORY, Mode::empty()).map_err(failed)?;
+        // The kernel tells a mount, of the same file system too, before anything in it is looked at.
+        let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        let directory = match openat2(parent, name, DIRECTORY, Mode::empty(), within) {
+            Ok(directory) => directory,
+            Err(Errno::XDEV) => {
+                self.mounts.push(path.to_owned());
+                return Ok(false);
+            }
+            Err(errno) => return Err(failed(errno)),
+        };
         let mut is_empty = true;
         for entry in Dir::read_from(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -107,7 +110,7 @@ impl Walk<'_> {
         }
         match unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
-            // A mount of the same file system, which its device does not tell.
+            // Mounted over meanwhile.
             Err(Errno::BUSY) => {
                 self.mounts.push(path.to_owned());
                 Ok(false)
@@ -150,5 +153,30 @@ mod tests {
         std::os::unix::fs::symlink(&outside, &root).unwrap();
         assert!(delete(&root, &|_| false).is_err());
         assert!(outside.join("deep/file").exists());
+    }
+    #[test]
+    fn what_is_mounted_keeps_its_bytes_and_its_parents_where_it_is_the_directory_itself_too() {
+        let temp = tempfile::tempdir().unwrap();
+        let others = temp.path().join("others");
+        fs::create_dir(&others).unwrap();
+        fs::write(others.join("file"), "kept").unwrap();
+        let root = temp.path().join("root");
+        let below = root.join("a/mounted");
+        fs::create_dir_all(&below).unwrap();
+        let run = |program: &str, arguments: &[&Path]| {
+            let mut command = std::process::Command::new(program);
+            let ended = command.args(arguments).status().unwrap();
+            assert!(ended.success(), "{program} {arguments:?}: run as root");
+        };
+        for (at, again) in [(&below, 1), (&root, 2)] {
+            // Of one file system, which no device number tells.
+            run("mount", &[Path::new("--bind"), &others, at]);
+            let kept = delete(&root, &|_| false);
+            run("umount", &[at]);
+            assert_eq!(kept.unwrap(), [at.clone()], "{again}");
+            assert_eq!(fs::read_to_string(others.join("file")).unwrap(), "kept");
+        }
+        delete(&root, &|_| false).unwrap();
+        assert!(!root.exists());
     }
 }
