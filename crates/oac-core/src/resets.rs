@@ -16,7 +16,7 @@ use std::{
 };
 
 use oac_lifecycle::reset::{self, Event, Left, Next, Session, State};
-use oac_model::SessionId;
+use oac_model::{SessionId, Time};
 use oac_store::{DeploymentLock, DeploymentRow, Ownership, Read, ResetClear, ResetSession, StoreError, Tx};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ pub fn start(core: &Arc<Core>) {
 /// When all Sessions are looked through, and not only those that something is told of.
 struct Pace {
     /// The ownership and reset for which they were.
-    of: Option<(Ownership, State)>,
+    of: Option<(Ownership, State, Option<Time>)>,
     again: Instant,
 }
 
@@ -100,7 +100,8 @@ async fn pass(core: &Core, ownership: &Ownership, pace: &mut Pace) -> Result<Sta
     let read = core.store.single();
     loop {
         // Most of the time there is nothing to do, which needs no lock.
-        let state = state_of(&read.deployment().await?);
+        let row = read.deployment().await?;
+        let state = state_of(&row);
         if state == State::None {
             return Ok(state);
         }
@@ -113,12 +114,16 @@ async fn pass(core: &Core, ownership: &Ownership, pace: &mut Pace) -> Result<Sta
             Next::Archive => {
                 let told = core.pokes.take_told();
                 let began = Instant::now();
-                if pace.of == Some((*ownership, state)) && began < pace.again {
-                    archive_told(core, ownership, told).await?;
+                let of = Some((*ownership, state, row.reset_requested_at));
+                if pace.of == of && began < pace.again {
+                    if !archive_told(core, ownership, told).await? {
+                        pace.again = pace.again.min(Instant::now() + IDLE);
+                    }
                 } else {
-                    archive_all(core, ownership).await?;
-                    pace.of = Some((*ownership, state));
-                    pace.again = Instant::now() + IDLE.max(began.elapsed() * SHARE);
+                    let all = archive_all(core, ownership).await?;
+                    let pause = if all { began.elapsed() * SHARE } else { IDLE };
+                    pace.of = of;
+                    pace.again = Instant::now() + IDLE.max(pause);
                 }
                 return Ok(state);
             }
@@ -211,47 +216,48 @@ async fn complete(core: &Core, ownership: &Ownership) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Archives every Session that the reset archives now, page by page.
-async fn archive_all(core: &Core, ownership: &Ownership) -> Result<(), StoreError> {
+/// Archives every Session that the reset archives now, page by page. False if one could not be.
+async fn archive_all(core: &Core, ownership: &Ownership) -> Result<bool, StoreError> {
     let read = core.store.single();
-    let mut after = None;
+    let (mut after, mut all) = (None, true);
     // Each page as the reset stands then: it may have been forced or canceled.
     while let Some(clear) = read.deployment().await?.reset_clear {
         let page = read.reset_sessions(clear, after, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else { break };
         after = Some(last.id);
         for session in &page {
-            try_archive(core, ownership, session.id).await?;
+            all &= try_archive(core, ownership, session.id).await?;
         }
     }
-    Ok(())
+    Ok(all)
 }
 
-/// Of these Sessions, archives those that the reset archives now.
+/// Of these Sessions, archives those that the reset archives now. False if one could not be.
 async fn archive_told(
     core: &Core,
     ownership: &Ownership,
     told: HashSet<SessionId>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let read = core.store.single();
+    let mut all = true;
     for id in told {
         let state = state_of(&read.deployment().await?);
         let session = read.reset_session(id).await?;
         if session.is_some_and(|session| archives(state, &session)) {
-            try_archive(core, ownership, id).await?;
+            all &= try_archive(core, ownership, id).await?;
         }
     }
-    Ok(())
+    Ok(all)
 }
 
-/// One that cannot be archived holds up no other.
-async fn try_archive(core: &Core, ownership: &Ownership, id: SessionId) -> Result<(), StoreError> {
+/// One that cannot be archived holds up no other; false says so, and it is tried again soon.
+async fn try_archive(core: &Core, ownership: &Ownership, id: SessionId) -> Result<bool, StoreError> {
     match archive(core, ownership, id).await {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
         Err(error @ StoreError::NotOwner { .. }) => Err(error),
         Err(error) => {
             tracing::warn!(event = "reset_stalled", session_id = %id, error = %Chain(&error), "a reset does not archive a Session yet");
-            Ok(())
+            Ok(false)
         }
     }
 }
