@@ -23,21 +23,30 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Deletes the directory `path` and what is in it, but what `keeps` names by its path and what is mounted there. The
-/// paths of mounts that were kept. A missing directory is success.
-pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, DeleteError> {
+/// Deletes the directory `path` below `home` and what is in it, but what `keeps` names by its path and what is mounted
+/// there. The paths of mounts that were kept. A missing directory is success, and so is one that only a link leads to:
+/// what is there is not the home's.
+pub(crate) fn delete(
+    home: &Path,
+    path: &Path,
+    keeps: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, DeleteError> {
     let failed = |source| DeleteError {
         path: path.to_owned(),
         source,
     };
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let parent = match open(parent, DIRECTORY, Mode::empty()) {
-        Ok(parent) => parent,
-        Err(Errno::NOENT) => return Ok(Vec::new()),
-        Err(errno) => return Err(failed(errno)),
-    };
-    let Some(name) = path.file_name() else {
+    let below = path.strip_prefix(home).map_err(|_| failed(Errno::INVAL))?;
+    let (Some(parent), Some(name)) = (below.parent(), below.file_name()) else {
         return Err(failed(Errno::INVAL));
+    };
+    let opened = open(home, DIRECTORY, Mode::empty()).and_then(|home| match parent.as_os_str().is_empty() {
+        true => Ok(home),
+        false => openat2(&home, parent, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS),
+    });
+    let parent = match opened {
+        Ok(parent) => parent,
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(Vec::new()),
+        Err(errno) => return Err(failed(errno)),
     };
     match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {}
@@ -51,6 +60,22 @@ pub(crate) fn delete(path: &Path, keeps: &dyn Fn(&Path) -> bool) -> Result<Vec<P
     };
     walk.entry(&parent, name, path)?;
     rustix::fs::fsync(&parent).map_err(failed)?;
+    Ok(walk.mounts)
+}
+
+/// Likewise of everything in the directory `home`, which itself stays.
+pub(crate) fn empty(home: &Path) -> Result<Vec<PathBuf>, DeleteError> {
+    let failed = |source| DeleteError {
+        path: home.to_owned(),
+        source,
+    };
+    let directory = open(home, DIRECTORY, Mode::empty()).map_err(failed)?;
+    let mut walk = Walk {
+        keeps: &|_| false,
+        mounts: Vec::new(),
+    };
+    walk.contents(&directory, home)?;
+    rustix::fs::fsync(&directory).map_err(failed)?;
     Ok(walk.mounts)
 }
 
@@ -95,17 +120,7 @@ impl Walk<'_> {
             }
             Err(errno) => return Err(failed(errno)),
         };
-        let mut is_empty = true;
-        for entry in Dir::read_from(&directory).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
-            is_empty &= self.entry(&directory, name, &path.join(name))?;
-        }
-        if !is_empty {
+        if !self.contents(&directory, path)? {
             return Ok(false);
         }
         match unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR) {
@@ -118,6 +133,25 @@ impl Walk<'_> {
             Err(errno) => Err(failed(errno)),
         }
     }
+
+    /// Whether the directory is empty then.
+    fn contents(&mut self, directory: &OwnedFd, path: &Path) -> Result<bool, DeleteError> {
+        let failed = |source| DeleteError {
+            path: path.to_owned(),
+            source,
+        };
+        let mut is_empty = true;
+        for entry in Dir::read_from(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
+            is_empty &= self.entry(directory, name, &path.join(name))?;
+        }
+        Ok(is_empty)
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +159,7 @@ mod tests {
     use super::*;
     use std::fs;
 
+    // inv: INV-I19
     #[test]
     fn nothing_behind_a_link_goes_and_what_is_kept_keeps_its_parents() {
         let temp = tempfile::tempdir().unwrap();
@@ -141,19 +176,34 @@ mod tests {
         std::os::unix::fs::symlink("/nonexistent", root.join("dangling")).unwrap();
         let kept = root.join("state/checkpoints");
         assert_eq!(
-            delete(&root, &|path| path == kept).unwrap(),
+            delete(temp.path(), &root, &|path| path == kept).unwrap(),
             Vec::<PathBuf>::new()
         );
         assert_eq!(fs::read_to_string(outside.join("deep/file")).unwrap(), "kept");
         assert!(kept.join("one").exists() && !root.join("a").exists() && !root.join("state/file").exists());
-        delete(&root, &|_| false).unwrap();
+        delete(temp.path(), &root, &|_| false).unwrap();
         assert!(!root.exists());
         // Again, and through a link in place of the directory.
-        delete(&root, &|_| false).unwrap();
+        delete(temp.path(), &root, &|_| false).unwrap();
         std::os::unix::fs::symlink(&outside, &root).unwrap();
-        assert!(delete(&root, &|_| false).is_err());
+        assert!(delete(temp.path(), &root, &|_| false).is_err());
+        assert!(outside.join("deep/file").exists());
+        // And through one above it, which leads to nothing of the home's.
+        fs::remove_file(&root).unwrap();
+        fs::create_dir(&root).unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
+        delete(&root, &root.join("link/deep"), &|_| false).unwrap();
+        assert!(outside.join("deep/file").exists());
+        // A home is emptied of its links, and of nothing behind one; it is not one itself.
+        empty(&root).unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+        let link = temp.path().join("home");
+        std::os::unix::fs::symlink(&outside, &link).unwrap();
+        assert!(empty(&link).is_err());
         assert!(outside.join("deep/file").exists());
     }
+
+    // inv: INV-I19
     #[test]
     fn what_is_mounted_keeps_its_bytes_and_its_parents_where_it_is_the_directory_itself_too() {
         let temp = tempfile::tempdir().unwrap();
@@ -171,12 +221,12 @@ mod tests {
         for (at, again) in [(&below, 1), (&root, 2)] {
             // Of one file system, which no device number tells.
             run("mount", &[Path::new("--bind"), &others, at]);
-            let kept = delete(&root, &|_| false);
+            let kept = delete(temp.path(), &root, &|_| false);
             run("umount", &[at]);
             assert_eq!(kept.unwrap(), std::slice::from_ref(at), "{again}");
             assert_eq!(fs::read_to_string(others.join("file")).unwrap(), "kept");
         }
-        delete(&root, &|_| false).unwrap();
+        delete(temp.path(), &root, &|_| false).unwrap();
         assert!(!root.exists());
     }
 }

@@ -62,6 +62,7 @@ hints! {
     TooSmall { cpus: u32, memory_mib: u64, has_cpus: u32, has_memory_mib: u64 } = "This host is too small: one sandbox needs {cpus} CPUs and {memory_mib} MiB, it has {has_cpus} and {has_memory_mib}.";
     NetworkExists { network: String } = "Docker network {network} exists: sudo docker network rm {network}.";
     CheckpointRootForeign = "--checkpoint-root is for microsandbox.";
+    CheckpointRootInside { home: String } = "--checkpoint-root must not be below {home}: use a folder of its own.";
     CheckpointRootDiffers { path: String } = "This node's checkpoint store is {path}: use that path.";
     DiskFull { path: String, needed: String, free: String } = "Not enough free disk: {path} needs {needed} GB, {free} GB are free.";
     StateMissing { root: String } = "The node's state is missing: restore {root} from its backup.";
@@ -91,6 +92,7 @@ hints! {
     RemovalUnconfirmed { origin: String } = "Core at {origin} did not confirm the removal. If that address is gone, remove the node on the Nodes page and add --force.";
     IdentityMissing = "The node's identity is missing, so Core cannot confirm the removal: remove the node on the Nodes page and add --force.";
     DockerSilent = "Docker does not answer: start it, then rerun uninstall.";
+    Mounted { path: String } = "{path} is mounted: unmount it, then rerun uninstall.";
     ProcessesRun = "Processes of oac-node still run: check pgrep -u oac-node, then rerun uninstall.";
     /// What no other hint names; the text says what failed.
     Failed { what: String } = "{what}: mend that, then run the command again.";

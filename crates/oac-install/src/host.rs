@@ -64,6 +64,12 @@ impl Host {
         self.units().join(unit_name(installation))
     }
 
+    /// What makes the unit start with the host.
+    pub fn wanted(&self, installation: InstallationId) -> PathBuf {
+        let wanted = self.units().join("multi-user.target.wants");
+        wanted.join(unit_name(installation))
+    }
+
     pub fn systemd(&self) -> PathBuf {
         self.at("run/systemd/system")
     }

@@ -63,7 +63,8 @@ pub(crate) fn who(host: &Host, gid: u32, device: Option<&Device>, proxies: &Prox
     Who {
         uid: UID,
         gid,
-        device_gid: device.map(|device| device.gid),
+        // Root's own group is nobody's device group.
+        device_gid: device.map(|device| device.gid).filter(|gid| *gid != 0),
         home,
         environment,
     }
@@ -116,6 +117,7 @@ impl Installing<'_> {
             self.order.checkpoint_root.as_deref(),
             recorded.as_deref(),
             question.recorded,
+            &host.home().display().to_string(),
             &default.display().to_string(),
         )?;
         checked.disk?;

@@ -80,4 +80,4 @@ pub const ALL: [&str; 24] = [
     "28",
 ];
 /// Likewise of an uninstall.
-pub const UNINSTALL: [&str; 8] = ["u0", "u1", "u2", "u3", "u4", "u5", "u6 userdel", "u6"];
+pub const UNINSTALL: [&str; 9] = ["u0", "u1 unit", "u1", "u2", "u3", "u4", "u5", "u6 userdel", "u6"];

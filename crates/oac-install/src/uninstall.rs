@@ -1,14 +1,17 @@
 //! Giving a host back (installer.md section 11). Nothing is deleted before the removal is confirmed or forced and that is
 //! on record; from then on every run continues, asking nobody, until the host is as it was.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use oac_model::ProviderKind;
 
 use crate::{
     arguments::Uninstall,
     child::remove::{
-        Inspected, Left, NetworkEnd, drop_network, drop_root, drop_stores, empty_home, home_holds, inspect,
+        Inspected, NetworkEnd, State, drop_network, drop_state, empty_home, home_holds, image_of, inspect,
         root_holds,
     },
     descend::{Who, stopped, within},
@@ -19,6 +22,7 @@ use crate::{
     lock, look,
     plan::{
         ACCOUNT_NAME, UID, account,
+        engine::Device,
         host::UNINSTALL_TOOLS,
         removal::{Found, Verdict, confirm, decide},
         service::{self, Proxies},
@@ -37,6 +41,16 @@ pub(crate) struct Removing<'a> {
     pub(crate) display: &'a mut Display,
     /// Where the invoker's installers may be.
     pub(crate) bootstrap: PathBuf,
+}
+
+/// What the removal of a node goes by.
+struct Place<'a> {
+    who: &'a Who,
+    /// The home is the account's.
+    may_look: bool,
+    /// The engine's socket.
+    device: Option<Device>,
+    provider: ProviderKind,
 }
 
 /// What the end tells.
@@ -62,11 +76,11 @@ impl Removing<'_> {
         let _lock = lock::take(host, self.display)?;
         let proxies = self.effective_proxies();
         let facts = look::account(host, None)?;
-        let account_is_right = match &facts.entry {
-            Some(_) => account::check(&facts),
-            None if facts.uid_owner.is_some() => account::check(&facts),
-            None => Ok(()),
-        };
+        // Where the account is gone its number or its home may be another's by now; its group that is left may not.
+        let account_is_right = account::check(&account::Facts {
+            has_group: false,
+            ..facts.clone()
+        });
         let device = look::device(host, &host.docker_socket)?;
         let gid = facts.entry.as_ref().map_or(UID, |entry| entry.gid);
         let who = who(host, gid, device.as_ref(), &proxies);
@@ -80,29 +94,19 @@ impl Removing<'_> {
         };
         let installations = look::installations(host);
         let record = installations.record(own).clone();
+        let account_record = look::account_record(host);
+        let account_path = host.records().join(crate::records::ACCOUNT);
         let found = Found {
             record: record.clone(),
             has_unit: installations.units.contains(&own),
             has_root,
             has_checkpoints,
-            has_account_record: look::account_record(host) != Read::Absent,
+            has_account_record: account_record != Read::Absent,
+            damaged_account_record: (account_record == Read::Damaged)
+                .then(|| account_path.display().to_string()),
             account: account_is_right,
         };
         let mut told = Told::default();
-        let inspected: Inspected = match may_look {
-            true => {
-                let asks = matches!(decide(&found, own, self.order.force)?, Verdict::Inspect { .. });
-                let force = self.order.force || !asks;
-                within(&who, self.display, |_| inspect(&root, force)).or_else(|hint| {
-                    if self.order.force {
-                        Ok(nothing_inside())
-                    } else {
-                        Err(hint)
-                    }
-                })?
-            }
-            false => nothing_inside(),
-        };
         let removal = match decide(&found, own, self.order.force)? {
             Verdict::Nothing => {
                 self.display
@@ -111,20 +115,37 @@ impl Removing<'_> {
             }
             Verdict::Account => None,
             Verdict::Go(removal) => Some(removal),
-            Verdict::Inspect { registered } => {
-                let registered = registered || inspected.has_mark;
-                let core = inspected.core.as_deref();
-                Some(confirm(registered, core, inspected.word, self.order.force)?)
-            }
+            Verdict::Inspect { registered } => Some(self.permitted(&who, may_look, registered)?),
         };
         if let Some(removal) = removal {
-            self.store_removal(record.is(), removal)?;
+            let record = self.store_removal(record.is(), removal)?;
             pass("u0");
-            self.remove_node(&who, removal, may_look, inspected.image, &mut told)?;
+            let place = Place {
+                who: &who,
+                may_look,
+                device,
+                provider: record.provider,
+            };
+            self.remove_node(&place, removal, &mut told)?;
         }
         let ended = self.remove_account(&who, &mut told);
         self.tell(&told);
         ended
+    }
+
+    /// By what the node root says, and by what Core says of its identity. What cannot be read permits nothing but force.
+    fn permitted(&mut self, who: &Who, may_look: bool, registered: bool) -> Result<Removal, Hint> {
+        let force = self.order.force;
+        let root = self.host.node_root(self.order.installation);
+        let inspected: Inspected = match may_look {
+            true => match within(who, self.display, |_| inspect(&root, force)) {
+                Err(hint) if hint.exit_status() == 1 && force => return Ok(Removal::Forced),
+                inspected => inspected?,
+            },
+            false => Inspected::default(),
+        };
+        let registered = registered || inspected.has_mark;
+        confirm(registered, inspected.core.as_deref(), inspected.word, force)
     }
 
     fn effective_proxies(&self) -> Proxies {
@@ -143,7 +164,7 @@ impl Removing<'_> {
     }
 
     /// `removal` on record before anything goes; a missing or damaged record is made anew for it.
-    fn store_removal(&self, record: Option<&Node>, removal: Removal) -> Result<(), Hint> {
+    fn store_removal(&self, record: Option<&Node>, removal: Removal) -> Result<Node, Hint> {
         let host = self.host;
         let own = self.order.installation;
         let mut record = record.cloned().unwrap_or_else(|| Node {
@@ -158,84 +179,44 @@ impl Removing<'_> {
             removal: None.into(),
         });
         if record.removal.0 == Some(removal) {
-            return Ok(());
+            return Ok(record);
         }
         record.removal = Some(removal).into();
         let folder = host.records();
         let written = root_files::folder(&folder, 0o755)
             .and_then(|()| root_files::write(&folder, &Host::record_name(own), 0o644, &record.encode()));
         written
-            .map(drop)
+            .map(|_| record)
             .map_err(|error| Hint::failed("The removal could not be recorded", &error))
     }
 
     /// 1 to 5.
-    fn remove_node(
-        &mut self,
-        who: &Who,
-        removal: Removal,
-        may_look: bool,
-        image: Option<String>,
-        told: &mut Told,
-    ) -> Result<(), Hint> {
+    fn remove_node(&mut self, place: &Place<'_>, removal: Removal, told: &mut Told) -> Result<(), Hint> {
         let host = self.host;
         let own = self.order.installation;
-        let name = service::unit_name(own);
-        let failed = |error| Hint::failed("A file of the installation could not be removed", &error);
-        if host.unit(own).symlink_metadata().is_ok() {
-            tools::act(host, "systemctl", &["disable", "--now", &name])?;
-            root_files::remove(&host.unit(own)).map_err(failed)?;
-            tools::act(host, "systemctl", &["daemon-reload"])?;
-            // Of a unit that did not fail there is nothing to forget.
-            tools::run(host, "systemctl", &["reset-failed", &name])?;
-            told.deleted.push(format!("the service {name}"));
-        }
+        self.stop_service(told)?;
         pass("u1");
         stopped()?;
-        let network = Host::network(own);
-        // Also where the account is gone: a child needs no entry to have a number.
-        let end = within(who, self.display, |_| drop_network(host, own));
-        let docker_is_silent = end == Err(Hint::DockerSilent);
-        match end {
-            Ok(NetworkEnd::Removed) => told.deleted.push(format!("the Docker network {network}")),
-            Ok(NetworkEnd::GoneWithEngine) => {
-                told.deleted.push(format!("the Docker network {network}, gone with the engine"));
-            }
-            Ok(NetworkEnd::Kept) => told.kept.push(format!(
-                "the Docker network {network}, which containers use:\n    sudo docker ps -aq --filter label=io.oac.installation={own} | xargs -r sudo docker rm -f\n    sudo docker network rm {network}"
-            )),
-            Ok(NetworkEnd::Absent) | Err(Hint::DockerSilent) => {}
-            Err(hint) => return Err(hint),
-        }
+        let silent = self.drop_network(place, told)?;
         pass("u2");
         stopped()?;
-        if may_look {
-            let mut left = Left::default();
-            if removal == Removal::Confirmed {
-                let (gone, stores_left) = within(who, self.display, |_| drop_stores(host, own))?;
-                told.deleted
-                    .extend(gone.iter().map(|store| format!("the store {}", store.display())));
-                left = stores_left;
-            }
-            pass("u3");
-            // While a process of it runs, the node root stays with the store.
-            if left.stores.is_empty() {
-                let forced = removal == Removal::Forced;
-                let after = within(who, self.display, |_| drop_root(host, own, forced))?;
-                if after.checkpoints.is_none() && after.mounts.is_empty() {
-                    told.deleted
-                        .push(format!("the node's state {}", host.node_root(own).display()));
-                }
-                left.mounts.extend(after.mounts);
-                left.checkpoints = after.checkpoints;
-                left.stores = after.stores;
-            }
-            keep(&left, told);
+        let mut state = State::default();
+        let mut image = None;
+        if place.may_look {
+            let root = host.node_root(own);
+            image = within(place.who, self.display, |_| Ok(image_of(&root)))?;
+            state = within(place.who, self.display, |_| drop_state(host, own, removal))?;
         }
+        tell_of(&state, &host.node_root(own), told);
         pass("u4");
-        if docker_is_silent {
+        // Whatever a rerun has to do needs the record.
+        let mounted = state.mounts.first().map(|path| Hint::Mounted {
+            path: path.display().to_string(),
+        });
+        let unfinished = silent.or(state.is_used.then_some(Hint::ProcessesRun)).or(mounted);
+        if let Some(hint) = unfinished {
             self.tell(told);
-            return Err(Hint::DockerSilent);
+            return Err(hint);
         }
         if let Some(image) = image {
             told.kept
@@ -249,19 +230,77 @@ impl Removing<'_> {
         Ok(())
     }
 
+    /// 1. Also where the unit's file is gone: the service may run all the same, and be wanted at boot.
+    fn stop_service(&mut self, told: &mut Told) -> Result<(), Hint> {
+        let host = self.host;
+        let own = self.order.installation;
+        let name = service::unit_name(own);
+        let unit = host.unit(own);
+        if unit.symlink_metadata().is_ok() {
+            tools::act(host, "systemctl", &["disable", "--now", &name])?;
+            root_files::remove(&unit).map_err(failed)?;
+            told.deleted.push(format!("the service {name}"));
+        } else {
+            // Of a unit that nobody knows there is nothing to stop, and nothing to forget of one that did not fail.
+            tools::run(host, "systemctl", &["stop", &name])?;
+            root_files::remove(&host.wanted(own)).map_err(failed)?;
+        }
+        pass("u1 unit");
+        tools::act(host, "systemctl", &["daemon-reload"])?;
+        tools::run(host, "systemctl", &["reset-failed", &name])?;
+        match tools::run(host, "systemctl", &["is-active", &name])?
+            .status
+            .success()
+        {
+            true => Err(Hint::Failed {
+                what: format!("{name} could not be stopped"),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// 2. The hint of an engine that cannot be asked: the rest goes, the records stay for the rerun.
+    fn drop_network(&mut self, place: &Place<'_>, told: &mut Told) -> Result<Option<Hint>, Hint> {
+        let host = self.host;
+        let own = self.order.installation;
+        let network = Host::network(own);
+        if place.provider != ProviderKind::Docker {
+            return Ok(None);
+        }
+        if place.device.as_ref().is_some_and(|device| device.gid == 0) {
+            return Ok(Some(Hint::DockerSocket {
+                socket: host.docker_socket.display().to_string(),
+            }));
+        }
+        // Also where the account is gone: a child needs no entry to have a number.
+        match within(place.who, self.display, |_| drop_network(host, own)) {
+            Ok(NetworkEnd::Removed) => told.deleted.push(format!("the Docker network {network}")),
+            Ok(NetworkEnd::GoneWithEngine) => {
+                told.deleted.push(format!("the Docker network {network}, gone with the engine"));
+            }
+            Ok(NetworkEnd::Kept) => told.kept.push(format!(
+                "the Docker network {network}, which containers use:\n    sudo docker ps -aq --filter label=io.oac.installation={own} | xargs -r sudo docker rm -f\n    sudo docker network rm {network}"
+            )),
+            Ok(NetworkEnd::Absent) => {}
+            Err(Hint::DockerSilent) => return Ok(Some(Hint::DockerSilent)),
+            Err(hint) => return Err(hint),
+        }
+        Ok(None)
+    }
+
     /// 6, once no installation is left on record.
     fn remove_account(&mut self, who: &Who, told: &mut Told) -> Result<(), Hint> {
         let host = self.host;
-        let failed = |error| Hint::failed("A file of the account could not be removed", &error);
         let record = look::account_record(host).is().cloned();
         if !look::installations(host).records.is_empty() {
             return Ok(());
         }
         let path = host.records().join(crate::records::ACCOUNT);
-        let Some(record) = record.clone().filter(|record| record.created) else {
-            return self.leave_adopted(record.as_ref(), &path, told);
-        };
         let facts = look::account(host, None)?;
+        let made = |record: &Account| account::is_made(record, facts.entry.as_ref());
+        let Some(record) = record.clone().filter(made) else {
+            return self.leave_adopted(record.as_ref(), &facts, &path, told);
+        };
         let home = host.home();
         if facts.home != account::Home::Absent {
             if within(who, self.display, |_| Ok(home_holds(host)))? {
@@ -307,14 +346,13 @@ impl Removing<'_> {
     fn leave_adopted(
         &mut self,
         record: Option<&Account>,
-        path: &std::path::Path,
+        facts: &account::Facts,
+        path: &Path,
         told: &mut Told,
     ) -> Result<(), Hint> {
         use std::os::unix::fs::PermissionsExt;
         let host = self.host;
-        let failed = |error| Hint::failed("A file of the account could not be removed", &error);
         let home = host.home();
-        let facts = look::account(host, None)?;
         for group in record.iter().flat_map(|record| &record.groups_added) {
             if facts.member_of.contains(group) {
                 tools::act(host, "gpasswd", &["-d", ACCOUNT_NAME, group])?;
@@ -322,7 +360,7 @@ impl Removing<'_> {
                     .push(format!("the membership of {ACCOUNT_NAME} in {group}"));
             }
         }
-        if let (Some(mode), account::Home::Directory { .. }) =
+        if let (Some(mode), account::Home::Directory { uid: UID, .. }) =
             (record.and_then(|r| r.home_mode.0), &facts.home)
         {
             std::fs::set_permissions(&home, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
@@ -359,30 +397,37 @@ impl Removing<'_> {
     }
 }
 
-fn nothing_inside() -> Inspected {
-    Inspected {
-        core: None,
-        has_mark: false,
-        word: None,
-        image: None,
-    }
+fn failed(error: std::io::Error) -> Hint {
+    Hint::failed("A file of root's could not be removed", &error)
 }
 
-/// What is left below the home, each with what deletes it.
-fn keep(left: &Left, told: &mut Told) {
-    for mount in &left.mounts {
+/// What went below the home, and what is left there, each with what deletes it.
+fn tell_of(state: &State, root: &Path, told: &mut Told) {
+    let stores = state.gone.stores.iter();
+    told.deleted
+        .extend(stores.map(|store| format!("the store {}", store.display())));
+    if state.gone.root {
+        told.deleted.push(format!("the node's state {}", root.display()));
+    }
+    for mount in &state.mounts {
         told.kept.push(format!(
             "{}, which is mounted: unmount it, then rerun uninstall",
             mount.display()
         ));
     }
-    for store in &left.stores {
+    for store in &state.stores {
         told.kept.push(format!(
             "the store, microVMs may still use it: check pgrep -u oac-node first, then rerun uninstall\n    sudo -u oac-node rm -rf {}",
             store.display()
         ));
     }
-    if let Some(path) = &left.checkpoints {
+    if state.is_used {
+        told.kept.push(format!(
+            "the node's state {}, which processes of oac-node use: check pgrep -u oac-node first, then rerun uninstall",
+            root.display()
+        ));
+    }
+    if let Some(path) = &state.checkpoints {
         told.kept.push(format!(
             "checkpoints:\n    sudo -u oac-node rm -rf {}",
             path.display()

@@ -5,6 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use oac_generations::{
+    layout::STORE_OWNER,
+    records::{Record as _, StoreOwner},
+};
 use oac_model::InstallationId;
 use oac_provider_docker::{HostEngineError, holds_containers, network_labels, remove_network};
 use serde::{Deserialize, Serialize};
@@ -12,25 +16,25 @@ use tokio::time::timeout;
 
 use super::{ask::word, check::ENGINE, enrolled, inspected, runtime};
 use crate::{
-    delete::delete,
+    delete::{DeleteError, delete, empty},
     hint::Hint,
     host::Host,
     plan::{inspection::Word, place::LABEL},
+    points::pass,
+    records::Removal,
 };
 
 /// A checkpoint store's own mark (providers.md); a store that holds no more is empty.
 const CHECKPOINT_MARKER: &str = ".oac-checkpoint-store";
 
 /// What a look into the node root gives.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Inspected {
     /// The address of the identity, if there is one.
     pub(crate) core: Option<String>,
     pub(crate) has_mark: bool,
     /// What Core said, if it was asked.
     pub(crate) word: Option<Word>,
-    /// The Runtime image, as Docker knows it.
-    pub(crate) image: Option<String>,
 }
 
 /// Looks, and asks Core at the identity's address unless `force`.
@@ -44,12 +48,11 @@ pub(crate) fn inspect(root: &Path, force: bool) -> Result<Inspected, Hint> {
         core: kept.map(|kept| kept.core.to_string()),
         has_mark: facts.has_mark,
         word,
-        image: image(root),
     })
 }
 
-/// Of the enrolled configuration; a damaged one names none.
-pub(crate) fn image(root: &Path) -> Option<String> {
+/// The Runtime image, as Docker knows it, of the enrolled configuration; a damaged one names none.
+pub(crate) fn image_of(root: &Path) -> Option<String> {
     match enrolled(root).ok().flatten()?.native {
         oac_generations::native::Native::Docker(docker) => Some(docker.image.to_string()),
         oac_generations::native::Native::Microsandbox(_) => None,
@@ -93,28 +96,73 @@ pub(crate) fn drop_network(host: &Host, installation: InstallationId) -> Result<
     }
 }
 
-/// What is left of a node root.
+/// What a removal deleted below the home, and what it left there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Left {
+pub(crate) struct State {
+    pub(crate) gone: Gone,
     pub(crate) mounts: Vec<PathBuf>,
     /// Checkpoints that a forced removal kept.
     pub(crate) checkpoints: Option<PathBuf>,
-    /// microsandbox stores of this installation.
+    /// microsandbox stores of this installation that were kept.
     pub(crate) stores: Vec<PathBuf>,
+    /// A process of the account uses the node root or a store, which therefore stayed.
+    pub(crate) is_used: bool,
 }
 
-/// Deletes the node root; a forced removal keeps checkpoints that are more than their marker.
-pub(crate) fn drop_root(host: &Host, installation: InstallationId, forced: bool) -> Result<Left, Hint> {
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Gone {
+    pub(crate) stores: Vec<PathBuf>,
+    pub(crate) root: bool,
+}
+
+/// Deletes a confirmed removal's stores and then the node root, neither while a process of the account uses one of them;
+/// a forced removal keeps the stores, and checkpoints that are more than their marker.
+pub(crate) fn drop_state(host: &Host, installation: InstallationId, removal: Removal) -> Result<State, Hint> {
+    let home = host.home();
     let root = host.node_root(installation);
+    let mut state = State {
+        is_used: is_used(&root),
+        ..State::default()
+    };
+    for store in stores(host, installation) {
+        let is_used = is_used(&store);
+        if removal == Removal::Forced || state.is_used || is_used {
+            state.is_used |= is_used && removal == Removal::Confirmed;
+            state.stores.push(store);
+            continue;
+        }
+        let mounts = drop_store(&home, &store).map_err(|error| Hint::failed("The node's store", &error))?;
+        match mounts.is_empty() {
+            true => state.gone.stores.push(store),
+            false => state.mounts.extend(mounts),
+        }
+    }
+    // What an earlier run was ended in, when nothing but the folder was left. Anything else is not empty.
+    for entry in std::fs::read_dir(host.stores()).into_iter().flatten().flatten() {
+        let _ = std::fs::remove_dir(entry.path());
+    }
+    pass("u3");
+    if state.is_used {
+        return Ok(state);
+    }
     let checkpoints = root.join("state/node/checkpoints");
-    let kept = Some(checkpoints).filter(|path| forced && holds_checkpoints(path));
-    let mounts = delete(&root, &|path| kept.as_deref() == Some(path))
+    let kept = Some(checkpoints).filter(|path| removal == Removal::Forced && holds_checkpoints(path));
+    let mounts = delete(&home, &root, &|path| kept.as_deref() == Some(path))
         .map_err(|error| Hint::failed("The node's state", &error))?;
-    Ok(Left {
-        mounts,
-        checkpoints: kept,
-        stores: stores(host, installation),
-    })
+    state.gone.root = kept.is_none() && mounts.is_empty();
+    state.mounts.extend(mounts);
+    state.checkpoints = kept;
+    Ok(state)
+}
+
+/// The owner file goes last: a run that is ended before still finds the store.
+fn drop_store(home: &Path, store: &Path) -> Result<Vec<PathBuf>, DeleteError> {
+    let owner = store.join(STORE_OWNER);
+    let mounts = delete(home, store, &|path| path == owner)?;
+    match mounts.is_empty() {
+        true => delete(home, store, &|_| false),
+        false => Ok(mounts),
+    }
 }
 
 /// Whether a node root holds kept checkpoints, and whether anything else.
@@ -146,35 +194,15 @@ fn holds_checkpoints(path: &Path) -> bool {
 
 /// The microsandbox stores whose owner file names this installation.
 fn stores(host: &Host, installation: InstallationId) -> Vec<PathBuf> {
-    use oac_generations::{
-        layout::STORE_OWNER,
-        records::{Record as _, StoreOwner},
-    };
     let entries = std::fs::read_dir(host.stores()).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
+    // A link is no store.
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let paths = folders.map(|entry| entry.path());
     let is_ours = |path: &PathBuf| {
         let bytes = std::fs::read(path.join(STORE_OWNER)).unwrap_or_default();
         StoreOwner::decode(&bytes).is_ok_and(|owner| owner.installation_id == installation)
     };
     paths.filter(is_ours).collect()
-}
-
-/// A confirmed removal's stores, unless a process of the account uses one, or the node root.
-pub(crate) fn drop_stores(host: &Host, installation: InstallationId) -> Result<(Vec<PathBuf>, Left), Hint> {
-    let mut left = Left::default();
-    let mut gone = Vec::new();
-    for store in stores(host, installation) {
-        if is_used(&store) || is_used(&host.node_root(installation)) {
-            left.stores.push(store);
-            continue;
-        }
-        let mounts = delete(&store, &|_| false).map_err(|error| Hint::failed("The node's store", &error))?;
-        if mounts.is_empty() {
-            gone.push(store);
-        }
-        left.mounts.extend(mounts);
-    }
-    Ok((gone, left))
 }
 
 /// Whether a process of this account has its program or an open file below `path`.
@@ -197,20 +225,9 @@ fn is_used(path: &Path) -> bool {
     })
 }
 
-/// Empties the account's home; what is kept in it: mounts, stores and checkpoints of no record.
+/// Empties the account's home; the mounts that are kept in it.
 pub(crate) fn empty_home(host: &Host) -> Result<Vec<PathBuf>, Hint> {
-    let home = host.home();
-    let mut kept = Vec::new();
-    for entry in std::fs::read_dir(&home).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let failed = |error: &(dyn std::error::Error + 'static)| Hint::failed("The account's home", error);
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            kept.extend(delete(&path, &|_| false).map_err(|error| failed(&error))?);
-        } else {
-            std::fs::remove_file(&path).map_err(|error| failed(&error))?;
-        }
-    }
-    Ok(kept)
+    empty(&host.home()).map_err(|error| Hint::failed("The account's home", &error))
 }
 
 /// Whether stores or checkpoints are left below the home, whosesoever.

@@ -105,6 +105,20 @@ fn differs(entry: &Entry, home: &str) -> Result<(), Hint> {
     }
 }
 
+/// Whether the account that is there, if any is, is the one that the installer made. One with another group was made by
+/// somebody since, and counts as adopted.
+pub fn is_made(record: &Account, entry: Option<&Entry>) -> bool {
+    let is_known = record.pending.0 != Some(Pending::Account);
+    record.created && entry.is_none_or(|entry| !is_known || entry.gid == record.gid)
+}
+
+fn mode(home: &Home) -> u32 {
+    match home {
+        Home::Directory { mode, .. } => *mode,
+        _ => PRIVATE,
+    }
+}
+
 /// Steps 15 and 16: the next change towards an account with a private home and the device's group `group`; `None` when
 /// all is so. The facts have passed [`check`].
 pub fn next(facts: &Facts, group: &str) -> Option<Change> {
@@ -125,23 +139,26 @@ pub fn next(facts: &Facts, group: &str) -> Option<Change> {
         });
     };
     let Some(record) = &facts.record else {
-        let home_mode = match facts.home {
-            Home::Directory { mode, .. } => mode,
-            _ => PRIVATE,
-        };
         return Some(Change::Record(Account {
             format: 1,
             created: false,
             uid: UID,
             gid: entry.gid,
             groups_added: Vec::new(),
-            home_mode: Some(home_mode).into(),
+            home_mode: Some(mode(&facts.home)).into(),
             pending: Nullable(None),
         }));
     };
     if record.pending.0 == Some(Pending::Account) || record.gid != entry.gid {
+        let created = is_made(record, Some(entry));
+        let home_mode = match created == record.created {
+            true => record.home_mode.0,
+            false => Some(mode(&facts.home)),
+        };
         return Some(Change::Record(Account {
+            created,
             gid: entry.gid,
+            home_mode: home_mode.into(),
             pending: Nullable(None),
             ..record.clone()
         }));
@@ -340,6 +357,37 @@ mod tests {
         assert_eq!((record.created, record.home_mode.0), (false, Some(0o750)));
         // It was a member before: nothing to take back.
         assert!(record.groups_added.is_empty());
+    }
+
+    #[test]
+    fn an_account_that_was_made_anew_by_hand_is_adopted_as_it_is_then() {
+        let mut facts = nothing();
+        run(&mut facts);
+        facts.entry.as_mut().unwrap().gid = 1234;
+        facts.home = Home::Directory {
+            uid: UID,
+            gid: 1234,
+            mode: 0o750,
+            is_empty: false,
+        };
+        assert!(!is_made(facts.record.as_ref().unwrap(), facts.entry.as_ref()));
+        let Some(Change::Record(record)) = next(&facts, "docker") else {
+            panic!("no record");
+        };
+        assert_eq!(
+            (record.created, record.gid, record.home_mode.0),
+            (false, 1234, Some(0o750))
+        );
+        assert!(Account::decode(&record.encode()).is_some());
+        // One whose group was not known yet when the run was ended is the installer's.
+        let pending = Account {
+            pending: Some(Pending::Account).into(),
+            gid: 0,
+            created: true,
+            home_mode: Nullable(None),
+            ..record
+        };
+        assert!(is_made(&pending, facts.entry.as_ref()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Steps 13 and 14: the network's name, the checkpoint store's path, and the disk.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use oac_model::ProviderKind;
 
@@ -88,12 +88,14 @@ pub fn network(
 /// On everything in Docker that is an installation's.
 pub const LABEL: &str = "io.oac.installation";
 
-/// Step 13: the checkpoint root of a node. `default` is the node's own; a registered node keeps the recorded one.
+/// Step 13: the checkpoint root of a node. `default` is the node's own; a registered node keeps the recorded one. Any
+/// other one below `home` would go with the account.
 pub fn checkpoint_root(
     provider: ProviderKind,
     given: Option<&str>,
     recorded: Option<&str>,
     registered: bool,
+    home: &str,
     default: &str,
 ) -> Result<Option<String>, Hint> {
     if provider != ProviderKind::Microsandbox {
@@ -103,6 +105,11 @@ pub fn checkpoint_root(
         (Some(given), Some(recorded)) if registered && given != recorded => {
             Err(Hint::CheckpointRootDiffers {
                 path: recorded.to_owned(),
+            })
+        }
+        (Some(given), _) if given != default && Path::new(given).starts_with(home) => {
+            Err(Hint::CheckpointRootInside {
+                home: home.to_owned(),
             })
         }
         (given, recorded) => Ok(Some(given.or(recorded).unwrap_or(default).to_owned())),
@@ -176,7 +183,7 @@ mod tests {
     fn a_checkpoint_root_is_given_recorded_or_the_default_and_fixed_by_registration() {
         use ProviderKind::{Docker, Microsandbox};
         let of = |provider, given, recorded, registered| {
-            checkpoint_root(provider, given, recorded, registered, "/default")
+            checkpoint_root(provider, given, recorded, registered, "/home", "/home/default")
         };
         let some = |path: &str| Ok(Some(path.to_owned()));
         assert_eq!(of(Docker, None, None, false), Ok(None));
@@ -184,10 +191,20 @@ mod tests {
             of(Docker, Some("/a"), None, false),
             Err(Hint::CheckpointRootForeign)
         );
-        assert_eq!(of(Microsandbox, None, None, false), some("/default"));
+        assert_eq!(of(Microsandbox, None, None, false), some("/home/default"));
         assert_eq!(of(Microsandbox, None, Some("/r"), false), some("/r"));
         assert_eq!(of(Microsandbox, Some("/a"), Some("/r"), false), some("/a"));
         assert_eq!(of(Microsandbox, Some("/r"), Some("/r"), true), some("/r"));
+        // Below the home it is the default or none.
+        assert_eq!(
+            of(Microsandbox, Some("/home/default"), None, false),
+            some("/home/default")
+        );
+        assert_eq!(of(Microsandbox, Some("/homes"), None, false), some("/homes"));
+        let inside = Err(Hint::CheckpointRootInside { home: "/home".into() });
+        for given in ["/home", "/home/x", "/home/default/x"] {
+            assert_eq!(of(Microsandbox, Some(given), None, false), inside, "{given}");
+        }
         let differs = Err(Hint::CheckpointRootDiffers { path: "/r".into() });
         assert_eq!(of(Microsandbox, Some("/a"), Some("/r"), true), differs);
     }

@@ -18,6 +18,8 @@ pub struct Found {
     /// A node root that holds kept checkpoints alone.
     pub has_checkpoints: bool,
     pub has_account_record: bool,
+    /// Its path where it does not decode.
+    pub damaged_account_record: Option<String>,
     /// [`super::account::check`]'s verdict; an account that is gone is no fault.
     pub account: Result<(), Hint>,
 }
@@ -42,6 +44,10 @@ pub fn decide(found: &Found, installation: InstallationId, force: bool) -> Resul
         return Ok(Verdict::Nothing);
     }
     found.account.clone()?;
+    // Whose the account is, is known from there alone; by force it counts as adopted.
+    if let Some(file) = found.damaged_account_record.clone().filter(|_| !force) {
+        return Err(Hint::RecordDamaged { file });
+    }
     if is_bare {
         return Ok(Verdict::Account);
     }
@@ -67,6 +73,7 @@ pub fn confirm(
     force: bool,
 ) -> Result<Removal, Hint> {
     match (core, word) {
+        (None, _) if registered && force => Ok(Removal::Forced),
         (None, _) if registered => Err(Hint::IdentityMissing),
         (None, _) => Ok(Removal::Confirmed),
         (Some(_), _) if force => Ok(Removal::Forced),
@@ -90,6 +97,7 @@ mod tests {
             has_root: false,
             has_checkpoints: false,
             has_account_record: false,
+            damaged_account_record: None,
             account: Ok(()),
         }
     }
@@ -155,6 +163,15 @@ mod tests {
             assert_eq!(of(&found, false), no_record);
             assert_eq!(of(&found, true), forced);
         }
+        let damaged = Found {
+            record: recorded(true, Some(Removal::Confirmed)),
+            has_account_record: true,
+            damaged_account_record: Some("/account.json".into()),
+            ..nothing()
+        };
+        let file = "/account.json".into();
+        assert_eq!(of(&damaged, false), Err(Hint::RecordDamaged { file }));
+        assert_eq!(of(&damaged, true), Ok(Verdict::Go(Removal::Confirmed)));
         let registered = Found {
             record: recorded(true, None),
             ..nothing()
@@ -191,6 +208,7 @@ mod tests {
             assert_eq!(confirm(registered, core, None, true), Ok(Removal::Forced));
         }
         assert_eq!(confirm(true, None, None, false), Err(Hint::IdentityMissing));
+        assert_eq!(confirm(true, None, None, true), Ok(Removal::Forced));
         assert_eq!(confirm(false, None, None, false), Ok(Removal::Confirmed));
         assert_eq!(confirm(false, None, None, true), Ok(Removal::Confirmed));
     }

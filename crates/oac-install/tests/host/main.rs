@@ -9,4 +9,5 @@ mod interrupted;
 mod refusing;
 mod removing;
 mod scratch;
+mod unfinished;
 mod world;

@@ -1,4 +1,7 @@
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use crate::{core::error, engine::docker, interrupted::rest, world::World};
 
@@ -169,6 +172,8 @@ fn docker_an_engine_that_does_not_answer_stops_before_the_records_and_one_that_i
     // A socket that nobody listens at.
     let socket = world.host.path("docker.sock");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let docker = fs::metadata(crate::engine::real_socket()).unwrap().gid();
+    std::os::unix::fs::chown(&socket, Some(0), Some(docker)).unwrap();
     let real = std::mem::replace(&mut world.host.socket, socket.clone());
     world
         .uninstall(&[])

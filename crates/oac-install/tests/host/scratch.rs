@@ -111,6 +111,7 @@ is-active) [ -e {state}/active ];;
 enable) touch {state}/enabled; [ "$2" != --now ] || [ -e {state}/broken ] || touch {state}/active;;
 restart) [ -e {state}/broken ] || touch {state}/active;;
 disable) rm -f {state}/enabled {state}/active;;
+stop) rm -f {state}/active;;
 esac"#
             ),
         );
