@@ -99,3 +99,47 @@ pub(crate) enum Command {
         variant: Variant,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::workspace;
+
+    /// The words after each `cargo xtask` of a document, up to the end of its span or line.
+    fn shown(text: &str) -> Vec<Vec<&str>> {
+        let found = text.split("cargo xtask ").skip(1);
+        let spans = found.filter_map(|rest| rest.split(['`', '\n', ')', ',', ';', '"']).next());
+        spans.map(|span| span.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_documents_exists_with_its_options() {
+        let root = workspace::root();
+        let mut count = 0;
+        let documents = workspace::files(root).expect("files");
+        let is_document = |file: &&std::path::PathBuf| {
+            file.extension().is_some_and(|extension| extension == "md") && !file.starts_with("docs/decisions")
+        };
+        for file in documents.iter().filter(is_document) {
+            let text = workspace::read(&root.join(file)).expect("a document");
+            for words in shown(&text) {
+                let Some((name, rest)) = words.split_first().filter(|(name, _)| **name != "…") else {
+                    continue;
+                };
+                let arguments = Arguments::command();
+                let command = arguments.find_subcommand(name.trim_end_matches('.'));
+                let command = command.unwrap_or_else(|| panic!("{}: {name}", file.display()));
+                for option in rest.iter().filter_map(|word| word.strip_prefix("--")) {
+                    let known = command
+                        .get_arguments()
+                        .any(|known| known.get_long() == Some(option));
+                    assert!(known, "{}: {name} --{option}", file.display());
+                }
+                count += 1;
+            }
+        }
+        assert!(count >= 10, "{count}");
+    }
+}

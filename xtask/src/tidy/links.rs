@@ -301,26 +301,46 @@ mod tests {
         assert!(guide("nodes.md").contains("](choose-a-backend.md#docker)"));
     }
 
+    // req: G-003
     #[test]
-    fn the_index_names_every_document_that_the_operator_guide_links_to() {
-        let index = Page::of(&read(&crate::workspace::root().join("docs/index.md")).expect("the index"));
-        let links: BTreeSet<&str> = index.links.iter().map(|(_, link)| link.as_str()).collect();
-        for page in [
-            "choose-a-backend.md",
-            "sandbox-deployment.md",
-            "node-protocol.md",
-            "public-address.md",
-            "workspace-storage.md",
-            "checkpoint-recovery.md",
-            "private-endpoints.md",
-            "change-the-configuration.md",
-            "reset.md",
-            "core-api.md",
-            "checkpoint-transfer.md",
-            "troubleshooting.md",
-            "troubleshooting.md#installer-messages",
-        ] {
-            assert!(links.contains(page), "{page}");
+    fn every_page_and_contract_of_the_nodes_guide_is_there_and_linked_from_it_and_no_link_is_broken() {
+        let root = crate::workspace::root();
+        let pages = [
+            ("choose-a-backend.md", "# Choose a sandbox backend"),
+            ("sandbox-deployment.md", "# The sandbox deployment"),
+            ("node-protocol.md", "# The node protocol"),
+            ("public-address.md", "# Configure the public address"),
+            ("workspace-storage.md", "# Set up workspace storage"),
+            ("checkpoint-recovery.md", "# Checkpoint recovery across nodes"),
+            (
+                "private-endpoints.md",
+                "# Sandboxes cannot reach a private endpoint",
+            ),
+            (
+                "change-the-configuration.md",
+                "# Change the sandbox configuration",
+            ),
+            ("reset.md", "# Reset the deployment"),
+            ("core-api.md", "# The Core API"),
+            ("checkpoint-transfer.md", "# Checkpoint transfer"),
+            ("troubleshooting.md", "# Troubleshooting"),
+        ];
+        let of = |page: &str| Page::of(&read(&root.join("docs").join(page)).expect(page));
+        for from in ["nodes.md", "index.md"] {
+            let page = of(from);
+            let links: BTreeSet<&str> = page.links.iter().map(|(_, link)| link.as_str()).collect();
+            for (to, _) in pages {
+                assert!(links.contains(to), "{from} does not link to {to}");
+            }
+            assert!(links.contains("troubleshooting.md#installer-messages"), "{from}");
         }
+        for (page, title) in pages {
+            let text = read(&root.join("docs").join(page)).expect(page);
+            assert_eq!(text.lines().next(), Some(title), "{page}");
+            // Something to read, also where a part is not built.
+            assert!(text.len() > 1000, "{page}");
+        }
+        let files = crate::workspace::files(root).expect("files");
+        assert_eq!(check(root, &files).expect("readable"), [""; 0]);
     }
 }

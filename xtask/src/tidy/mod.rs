@@ -4,6 +4,7 @@
 //! with `--write`, the generated files.
 
 mod architecture;
+mod codes;
 mod direction;
 mod generated;
 mod links;
@@ -31,6 +32,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     problems.extend(openings::check(root, &files)?);
     problems.extend(sizes::check(root, &files)?);
     problems.extend(links::check(root, &files)?);
+    problems.extend(codes::check(root, &files)?);
     problems.extend(observe::check(root, &files)?);
     problems.extend(generated::check(&metadata, write)?);
     let catalogue = Catalogue::read(root)?;
