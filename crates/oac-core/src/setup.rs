@@ -4,7 +4,6 @@
 //! It checks first and changes nothing when something does not fit. What is there already stays as it is: an account that
 //! fits, a configuration, a key. So it can be run again, after a failure or after the program was replaced.
 
-mod account;
 mod unit;
 
 use std::{
@@ -20,15 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use account::{Account, Misfit};
+use oac_model::account::{self, Entry, HOME, Misfit, NAME as ACCOUNT, UID};
 use rustix::fs::Mode;
 
 use crate::config::{Config, ConfigError, DEFAULT_PATH, PublicUrl};
 
-/// Core's account, which nodes on this host share (installer.md section 4).
-pub const ACCOUNT: &str = "oac-node";
-pub const UID: u32 = 65532;
-pub const HOME: &str = "/var/lib/oac-node";
 /// Where the database and releases are.
 const STATE: &str = "/var/lib/oac-core";
 const RELEASES: &str = "/var/lib/oac-core/releases";
@@ -57,12 +52,9 @@ pub enum SetupError {
     NoSystemd,
     #[error("{0} is missing: install it, then retry.")]
     NoTool(&'static str),
-    #[error("UID {UID} belongs to {0}: Core needs it.")]
-    UidTaken(String),
-    #[error("Account {ACCOUNT} differs ({0}): rename or remove it.")]
+    /// Core's account, which nodes on this host share, cannot be had.
+    #[error("{0}: {}.", remedy(.0))]
     Account(Misfit),
-    #[error("Group {ACCOUNT} exists without the account: remove it, then retry.")]
-    Group,
     #[error("{path} belongs to another account: run `chown -R {ACCOUNT}: {path}` if it is Core's, then retry.", path = .0.display())]
     Foreign(PathBuf),
     #[error("{} cannot be run by another account: move it, for example to /usr/local/bin.", .0.display())]
@@ -87,6 +79,14 @@ pub enum SetupError {
     NotStarted,
 }
 
+fn remedy(misfit: &Misfit) -> &'static str {
+    match misfit {
+        Misfit::UidTaken(_) => "Core needs it",
+        Misfit::GroupLeft => "remove it, then retry",
+        Misfit::Differs(_) => "rename or remove it",
+    }
+}
+
 type Result<T> = std::result::Result<T, SetupError>;
 
 /// Sets this host up, saying what it does.
@@ -103,7 +103,7 @@ pub fn run(first: &First) -> Result<()> {
         None => {
             create_account()?;
             say(&format!("Created the account {ACCOUNT} (UID {UID})."));
-            account()?.map_or(UID, |account| account.gid)
+            entry()?.map_or(UID, |entry| entry.gid)
         }
     };
     directory(Path::new(HOME), 0o700, gid)?;
@@ -132,7 +132,7 @@ fn say(line: &str) {
 }
 
 /// Everything that can be wrong with this host, before anything is changed; the account if it is there.
-fn check(program: &Path, first: &First) -> Result<Option<Account>> {
+fn check(program: &Path, first: &First) -> Result<Option<Entry>> {
     if !rustix::process::geteuid().is_root() {
         return Err(SetupError::NotRoot);
     }
@@ -147,10 +147,7 @@ fn check(program: &Path, first: &First) -> Result<Option<Account>> {
             return Err(SetupError::NoTool(tool));
         }
     }
-    let found = account()?;
-    if found.is_none() && getent("group", ACCOUNT)?.is_some() {
-        return Err(SetupError::Group);
-    }
+    let found = entry()?;
     for path in [STATE, RELEASES].map(Path::new) {
         if fs::metadata(path).is_ok_and(|found| found.uid() != UID) {
             return Err(SetupError::Foreign(path.to_owned()));
@@ -183,16 +180,15 @@ fn configuration(first: &First) -> Result<Config> {
 }
 
 /// The account, if there is one and it fits.
-fn account() -> Result<Option<Account>> {
-    let Some(line) = getent("passwd", ACCOUNT)? else {
-        return match getent("passwd", &UID.to_string())? {
-            Some(other) => Err(SetupError::UidTaken(
-                other.split(':').next().unwrap_or_default().to_owned(),
-            )),
-            None => Ok(None),
-        };
-    };
-    Account::read(&line).map(Some).map_err(SetupError::Account)
+fn entry() -> Result<Option<Entry>> {
+    let line = getent("passwd", ACCOUNT)?;
+    let entry = line.as_deref().map(Entry::read).transpose();
+    let entry = entry.map_err(SetupError::Account)?;
+    let owner = getent("passwd", &UID.to_string())?;
+    let owner = owner.as_deref().and_then(|line| line.split(':').next());
+    let has_group = getent("group", ACCOUNT)?.is_some();
+    account::check(entry.as_ref(), owner, has_group, HOME).map_err(SetupError::Account)?;
+    Ok(entry)
 }
 
 fn create_account() -> Result<()> {
@@ -201,19 +197,8 @@ fn create_account() -> Result<()> {
         .iter()
         .find(|path| Path::new(path).exists())
         .unwrap_or(&nologin[0]);
-    let uid = UID.to_string();
-    let arguments = [
-        "--system",
-        "--uid",
-        &uid,
-        "--user-group",
-        "--no-create-home",
-        "--home-dir",
-        HOME,
-        "--shell",
-        shell,
-        ACCOUNT,
-    ];
+    let arguments = account::useradd(HOME, shell);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     tool("useradd", &arguments).map(drop)
 }
 

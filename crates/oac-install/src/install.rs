@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use oac_model::{ProviderKind, Secret};
+use oac_model::{ProviderKind, Secret, account::useradd};
 
 use crate::{
     arguments::Install,
@@ -263,19 +263,8 @@ impl Installing<'_> {
             || "/usr/sbin/nologin".to_owned(),
             |path| path.display().to_string(),
         );
-        let uid = UID.to_string();
-        let arguments = [
-            "--system",
-            "--uid",
-            &uid,
-            "--user-group",
-            "--no-create-home",
-            "--home-dir",
-            &home,
-            "--shell",
-            &shell,
-            ACCOUNT_NAME,
-        ];
+        let arguments = useradd(&home, &shell);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         tools::act(self.host, "useradd", &arguments)
     }
 

@@ -85,20 +85,6 @@ pub(crate) fn installations(host: &Host) -> Installations {
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
-    let fields: Vec<&str> = line.split(':').collect();
-    let [name, _, uid, gid, _, home, shell] = fields[..] else {
-        return None;
-    };
-    Some(Entry {
-        name: name.to_owned(),
-        uid: uid.parse().ok()?,
-        gid: gid.parse().ok()?,
-        home: home.to_owned(),
-        shell: shell.to_owned(),
-    })
-}
-
 /// Name and members of a group's line.
 fn members(line: &str) -> Option<(&str, Vec<&str>)> {
     let fields: Vec<&str> = line.split(':').collect();
@@ -111,6 +97,8 @@ fn members(line: &str) -> Option<(&str, Vec<&str>)> {
 /// Of the account; `group` is one whose membership counts.
 pub(crate) fn account(host: &Host, group: Option<&str>) -> Result<account::Facts, Hint> {
     let found = tools::look_up(host, "passwd", ACCOUNT_NAME)?;
+    let entry = found.as_deref().map(Entry::read).transpose();
+    let entry = entry.map_err(account::misfit)?;
     let owner = tools::look_up(host, "passwd", &UID.to_string())?;
     let record = account_record(host).is().cloned();
     let mut groups: Vec<String> = group.map(str::to_owned).into_iter().collect();
@@ -128,7 +116,7 @@ pub(crate) fn account(host: &Host, group: Option<&str>) -> Result<account::Facts
     }
     let home = host.home();
     Ok(account::Facts {
-        entry: found.as_deref().and_then(entry),
+        entry,
         uid_owner: owner.and_then(|line| Some(line.split(':').next()?.to_owned())),
         has_group: tools::look_up(host, "group", ACCOUNT_NAME)?.is_some(),
         member_of,

@@ -1,11 +1,12 @@
 //! The vocabulary of oac as types: ids, digests, the specification and its digest, diagnostics, states,
-//! the capacity formula and secrets that print as `***`.
+//! the capacity formula, the service account and secrets that print as `***`.
 //!
 //! In go plain values, out come values that can no longer be wrong in the ways their type names exclude
 //! (a zero id, a digest of the wrong length, a generation of 0). This crate never performs I/O, never reads a
 //! clock and is never async. `Id::random` draws from the operating system and is for the shells only; pure code
 //! receives ids as arguments.
 
+pub mod account;
 mod capacity;
 mod diagnostic;
 mod digest;

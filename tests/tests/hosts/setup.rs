@@ -41,8 +41,7 @@ async fn host_setup_makes_a_host_cores_and_again_changes_nothing() {
         .unwrap();
     let ran = host.run("oac-core setup").await.unwrap().ended(1);
     assert!(
-        ran.err
-            .contains("Account oac-node differs (its UID is not 65532)"),
+        ran.err.contains("Account oac-node differs (its UID is 4000)"),
         "{ran:#?}"
     );
     host.output("userdel oac-node; groupadd oac-node").await.unwrap();

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{ACCOUNT, First, STATE};
+use oac_model::account::NAME as ACCOUNT;
+
+use super::{First, STATE};
 
 /// The service that runs `program`. It may listen on ports below 1024, and has no other power over the host.
 pub(super) fn service(program: &Path) -> String {

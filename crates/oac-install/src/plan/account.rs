@@ -4,23 +4,15 @@
 //! nothing is left. So a run that was ended between two changes is continued by the same code that made them, and what
 //! the record says was written before the change that it is about.
 
+pub use oac_model::account::Entry;
+use oac_model::account::{self, Misfit};
 use oac_wire::Nullable;
 
-use super::{ACCOUNT_NAME, UID};
+use super::UID;
 use crate::{
     hint::Hint,
     records::{Account, Pending},
 };
-
-/// An entry of the account data base, as `getent passwd` gives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    pub name: String,
-    pub uid: u32,
-    pub gid: u32,
-    pub home: String,
-    pub shell: String,
-}
 
 /// What is at the account's home.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +60,8 @@ const PRIVATE: u32 = 0o700;
 
 /// Step 8. An account that is there is ours or can be adopted.
 pub fn check(facts: &Facts) -> Result<(), Hint> {
-    if let Some(name) = facts.uid_owner.as_ref().filter(|name| *name != ACCOUNT_NAME) {
-        return Err(Hint::UidTaken { name: name.clone() });
-    }
-    match &facts.entry {
-        None if facts.has_group => return Err(Hint::GroupLeft),
-        None => {}
-        Some(entry) => differs(entry, &facts.home_path)?,
-    }
+    let owner = facts.uid_owner.as_deref();
+    account::check(facts.entry.as_ref(), owner, facts.has_group, &facts.home_path).map_err(misfit)?;
     let fits = match facts.home {
         Home::Absent => true,
         Home::Directory { uid, is_empty, .. } => uid == UID || (uid == 0 && is_empty),
@@ -89,19 +75,11 @@ pub fn check(facts: &Facts) -> Result<(), Hint> {
     }
 }
 
-fn differs(entry: &Entry, home: &str) -> Result<(), Hint> {
-    let same = [
-        (entry.uid == UID, format!("its UID is {}", entry.uid)),
-        (entry.home == home, format!("its home is {}", entry.home)),
-        (
-            entry.shell.ends_with("nologin"),
-            format!("its shell is {}", entry.shell),
-        ),
-        (entry.gid != 0, "its group is root".to_owned()),
-    ];
-    match same.into_iter().find(|(holds, _)| !holds) {
-        Some((_, what)) => Err(Hint::AccountDiffers { what }),
-        None => Ok(()),
+pub fn misfit(misfit: Misfit) -> Hint {
+    match misfit {
+        Misfit::UidTaken(name) => Hint::UidTaken { name },
+        Misfit::GroupLeft => Hint::GroupLeft,
+        Misfit::Differs(what) => Hint::AccountDiffers { what },
     }
 }
 
@@ -216,13 +194,13 @@ mod tests {
     fn present() -> Facts {
         Facts {
             entry: Some(Entry {
-                name: ACCOUNT_NAME.into(),
+                name: account::NAME.into(),
                 uid: UID,
                 gid: 998,
                 home: HOME.into(),
                 shell: "/usr/sbin/nologin".into(),
             }),
-            uid_owner: Some(ACCOUNT_NAME.into()),
+            uid_owner: Some(account::NAME.into()),
             has_group: true,
             ..nothing()
         }
@@ -261,32 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_adopted_only_with_the_uid_home_shell_and_a_group_of_its_own() {
+    fn a_host_s_account_and_home_are_ours_or_can_be() {
         assert_eq!(check(&nothing()), Ok(()));
         assert_eq!(check(&present()), Ok(()));
-        let refused = |change: &dyn Fn(&mut Entry), word: &str| {
-            let mut facts = present();
-            change(facts.entry.as_mut().unwrap());
-            let Err(Hint::AccountDiffers { what }) = check(&facts) else {
-                panic!("{word}");
-            };
-            assert!(what.contains(word), "{what}");
-        };
-        refused(&|entry| entry.uid = 1000, "1000");
-        refused(&|entry| entry.home = "/home/oac-node".into(), "/home/oac-node");
-        refused(&|entry| entry.shell = "/bin/bash".into(), "/bin/bash");
-        refused(&|entry| entry.shell = String::new(), "shell");
-        refused(&|entry| entry.gid = 0, "group");
-    }
-
-    #[test]
-    fn a_taken_uid_a_left_group_and_a_foreign_home_are_refused() {
         let mut facts = nothing();
         facts.uid_owner = Some("www".into());
         assert_eq!(check(&facts), Err(Hint::UidTaken { name: "www".into() }));
         let mut facts = nothing();
         facts.has_group = true;
         assert_eq!(check(&facts), Err(Hint::GroupLeft));
+        let mut facts = present();
+        facts.entry.as_mut().unwrap().gid = 0;
+        assert!(matches!(check(&facts), Err(Hint::AccountDiffers { .. })));
         for (home, fits) in [
             (directory(UID, 0o755, false), true),
             (directory(0, 0o755, true), true),

@@ -9,7 +9,4 @@ pub mod place;
 pub mod removal;
 pub mod service;
 
-/// The account that nodes run as.
-pub const ACCOUNT_NAME: &str = "oac-node";
-/// Also that of Core's service.
-pub const UID: u32 = 65532;
+pub use oac_model::account::{NAME as ACCOUNT_NAME, UID};
