@@ -53,7 +53,7 @@ pub enum SetupError {
     #[error("{0} is missing: install it, then retry.")]
     NoTool(&'static str),
     /// Core's account, which nodes on this host share, cannot be had.
-    #[error("{0}: {}.", remedy(.0))]
+    #[error("{0}: {how}.", how = remedy(.0))]
     Account(Misfit),
     #[error("{path} belongs to another account: run `chown -R {ACCOUNT}: {path}` if it is Core's, then retry.", path = .0.display())]
     Foreign(PathBuf),
