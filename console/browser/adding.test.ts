@@ -168,10 +168,7 @@ async function expected(token: string): Promise<string> {
     .map((line) => line.trim())
     .filter((line) => line !== "" && !line.startsWith("#"))
     .reduce((all, line) => `${all}${/( do| in|;;)$/.test(all) ? " " : "; "}${line}`);
-  const { installation_id: id } = await core.ask<{ installation_id: string }>(
-    "GET",
-    "/core/v1/sandbox/deployment",
-  );
+  const id = await core.installation();
   const url = `${core.publicUrl}/api/v1/sandbox-node/install/releases/${made.commit}/artifacts/${made.installer.filename}`;
   return (
     ` echo '${token}' | sh -c '${script}' oac-node-bootstrap '${made.installer.sha256}' '${url}'` +
@@ -303,7 +300,7 @@ test("the token is in the command and nowhere else", async () => {
 // req: G-054, G-055
 // inv: INV-W6
 test("the countdown ends in a question, and an expired command gives way to another", async () => {
-  await change(soon(3));
+  await change(soon(6));
   // The list that decides fails at first.
   let failing = true;
   await page.route("**/nodes?enrollment_id=*", (route) => (failing ? route.abort() : route.fallback()));
@@ -311,7 +308,7 @@ test("the countdown ends in a question, and an expired command gives way to anot
   await press("Generate command");
   await dialog()
     .getByRole("timer")
-    .getByText(/^Expires in 0:0[1-3]$/)
+    .getByText(/^Expires in 0:0[1-6]$/)
     .waitFor();
   const first = tokenOf(await command());
   await dialog().getByText("Checking whether the node registered…").waitFor();
@@ -361,10 +358,7 @@ test("the problem box comes at once when a node says so, and a minute after it r
   const node = await SimulatedNode.enroll(core, "troubled", token);
   await steps().filter({ hasText: "Registered troubled" }).waitFor();
   expect(await dialog().getByText("The node needs attention.").count()).toBe(0);
-  const { installation_id: id } = await core.ask<{ installation_id: string }>(
-    "GET",
-    "/core/v1/sandbox/deployment",
-  );
+  const id = await core.installation();
   Object.assign(node.health, { provider_ready: false, diagnostic: "host_unsupported" });
   await node.connect();
   await dialog().getByText("The node needs attention.").waitFor();
@@ -462,21 +456,27 @@ test("a refused command says why over what was typed", async () => {
   await dialog().getByRole("timer").waitFor();
 });
 
+const CLEAN_UP = "Run this command on the host to remove the node's service, files and records.";
+
+/** The line that gives a host back, likewise. */
+async function expectedCleanUp(): Promise<string> {
+  const [script] = (await expected("x")).split("' oac-node-bootstrap ");
+  const url = `${core.publicUrl}/api/v1/sandbox-node/install/releases/${made.commit}/artifacts/${made.installer.filename}`;
+  return (
+    `${script?.replace(" echo 'x' |", "")}' oac-node-bootstrap '${made.installer.sha256}' '${url}'` +
+    ` --uninstall --installation-id '${await core.installation()}'`
+  );
+}
+
+// req: G-210, G-215, G-216, G-218
 // inv: INV-W20
 test("a host is cleaned up with one command, and without Core's word only for an address that is gone", async () => {
   await signIn(page, core, "/nodes");
   await page.getByRole("link", { name: "Nodes" }).click();
   await page.getByRole("button", { name: "Clean up a host" }).click();
-  const text = "Run this command on the host to remove the node's service, files and records.";
-  const line = await dialog().getByLabel(text).inputValue();
-  const { installation_id: id } = await core.ask<{ installation_id: string }>(
-    "GET",
-    "/core/v1/sandbox/deployment",
-  );
-  const [script] = (await expected("x")).split("' oac-node-bootstrap ");
-  const url = `${core.publicUrl}/api/v1/sandbox-node/install/releases/${made.commit}/artifacts/${made.installer.filename}`;
-  const plain = `${script?.replace(" echo 'x' |", "")}' oac-node-bootstrap '${made.installer.sha256}' '${url}' --uninstall --installation-id '${id}'`;
-  expect(line).toBe(plain);
+  const plain = await expectedCleanUp();
+  expect(await dialog().getByLabel(CLEAN_UP).inputValue()).toBe(plain);
+  await dialog().getByText("Remove its node here first: Core refuses while it lists the node.").waitFor();
   expect(await dialog().getByText("Old Core address gone?").count()).toBe(0);
   expect(await page.content()).not.toContain("--force");
   await isClean(page, "clean-up");
@@ -490,14 +490,16 @@ test("a host is cleaned up with one command, and without Core's word only for an
     await page.getByRole("row", { name: /other/ }).getByText("Old address").waitFor();
     await page.getByRole("button", { name: "Clean up a host" }).click();
     await dialog().getByText("Old Core address gone?").click();
-    const forced = dialog().getByRole("textbox", { name: `If ${before} no longer responds` });
-    expect(await forced.inputValue()).toMatch(/ --uninstall --installation-id '[0-9a-f-]{36}' --force$/);
+    const said = `If ${before} no longer responds, this command skips the check. Remove the node here first.`;
+    const forced = dialog().getByLabel(said, { exact: true });
+    expect(await forced.inputValue()).toBe(`${await expectedCleanUp()} --force`);
     await isClean(page, "clean-up-old");
   } finally {
     await core.move(before);
   }
 });
 
+// req: G-209
 test("a removal ends with what gives the host back", async () => {
   await SimulatedNode.enroll(core, "leaving");
   await signIn(page, core, "/nodes");
@@ -507,11 +509,7 @@ test("a removal ends with what gives the host back", async () => {
   await remove.click();
   await press("Confirm removal");
   await page.getByRole("dialog", { name: "Clean up the host" }).getByText("leaving is removed.").waitFor();
-  expect(
-    await dialog()
-      .getByLabel(/^Run this command on the host to remove/)
-      .inputValue(),
-  ).toMatch(/ --uninstall /);
+  expect(await dialog().getByLabel(CLEAN_UP).inputValue()).toBe(await expectedCleanUp());
   await isClean(page, "removed");
   await press("Close");
   await closed();

@@ -149,6 +149,11 @@ export class Core {
     return (text === "" ? undefined : JSON.parse(text)) as T;
   }
 
+  async installation(): Promise<string> {
+    const path = "/core/v1/sandbox/deployment";
+    return (await this.ask<{ installation_id: string }>("GET", path)).installation_id;
+  }
+
   /** Lets `count` Sessions begin, each with a sandbox of its own; their ids. */
   async sessions(count: number): Promise<string[]> {
     const project = await this.ask<{ id: string }>("POST", "/core/v1/projects", { name: "pages" });

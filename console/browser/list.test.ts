@@ -1,17 +1,16 @@
 // A list of 500 nodes: it can be searched, and what is read anew disturbs nobody who is at work in it.
 
-import { randomUUID } from "node:crypto";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Core } from "./core.ts";
+import { type Many, many } from "./many.ts";
 import { SimulatedNode } from "./node.ts";
 import { launch, open, signIn } from "./page.ts";
 
 let browser: Browser;
 let core: Core;
 let page: Page;
-/** Counts the lists that Core was asked for. */
-let read = 0;
+let list: Many;
 
 beforeAll(async () => {
   browser = await launch();
@@ -19,40 +18,23 @@ beforeAll(async () => {
   await core.deploy();
   await SimulatedNode.enroll(core, "like");
   page = await open(browser, core);
-  // One real node, and five hundred of its kind whose times go on.
-  await page.route("**/core/v1/sandbox/nodes", async (route) => {
-    const response = await route.fetch({ headers: { ...route.request().headers(), "if-none-match": "" } });
-    const body = await response.json();
-    read += 1;
-    const now = new Date().toISOString();
-    const data = ids.map((id, at) => ({
-      ...body.data[0],
-      id,
-      name: `node-${String(at).padStart(3, "0")}`,
-      online: at % 7 !== 0,
-      provider_ready: true,
-      last_seen_at: now,
-      active: read,
-      labels: { zone: at % 2 ? "west" : "east" },
-    }));
-    await route.fulfill({ response, json: { ...body, data } });
-  });
+  list = await many(page);
   await signIn(page, core, "/nodes");
   await page.getByRole("link", { name: "Nodes" }).click();
   await page.getByText("node-499").waitFor();
 });
 afterAll(async () => {
+  await page?.unrouteAll({ behavior: "wait" });
   await browser?.close();
   await core?.remove();
 });
 
-const ids = Array.from({ length: 500 }, () => randomUUID());
 const row = (name: string) => page.locator("tr", { hasText: name });
 const focused = () => page.evaluate(() => document.activeElement?.closest("tr")?.textContent?.slice(0, 8));
 
 /** Has the list read again, and waits until the page shows it. */
 async function again(): Promise<void> {
-  const wanted = read + 1;
+  const wanted = list.read + 1;
   await page.evaluate(() => window.dispatchEvent(new Event("focus")));
   await page.waitForFunction(
     (least) => Number(document.querySelector("td.number")?.textContent?.split(" ")[0]) >= least,
@@ -65,7 +47,7 @@ test("the filter finds by name, id and label, and says how many", async () => {
   await filter.fill("zone=west");
   await page.getByText("250 nodes", { exact: true }).waitFor();
   expect(await page.getByRole("row").count()).toBe(251);
-  await filter.fill(ids[7] ?? "");
+  await filter.fill(list.ids[7] ?? "");
   await row("node-007").waitFor();
   await page.getByText("1 node", { exact: true }).waitFor();
   await filter.fill("no such node");
@@ -95,5 +77,73 @@ test("a selection of text outlives the next list", async () => {
   const id = row("node-002").locator("code");
   await id.evaluate((one) => window.getSelection()?.selectAllChildren(one));
   await again();
-  expect(await page.evaluate(() => window.getSelection()?.toString())).toBe(ids[2]?.slice(0, 8));
+  expect(await page.evaluate(() => window.getSelection()?.toString())).toBe(list.ids[2]?.slice(0, 8));
+});
+
+test("no button moves under the pointer, whatever the next list says of its row and of others", async () => {
+  const button = row("node-003").getByRole("button", { name: "Edit node" });
+  const before = await button.boundingBox();
+  const passed = new Date(Date.now() - 4 * 3_600_000).toISOString();
+  list.say = (at) => ({
+    active: list.read,
+    max_active: 1_000_000,
+    created_at: passed,
+    last_seen_at: passed,
+    online: at % 2 === 0,
+    rollout: { state: "update_required" },
+  });
+  await again();
+  await row("node-003").locator("time", { hasText: "4 hours ago" }).first().waitFor();
+  await row("node-003").getByText("Node software incompatible").waitFor();
+  expect(await button.boundingBox()).toEqual(before);
+  list.say = () => ({ active: list.read });
+});
+
+test("a list that brings nothing but later signs of life draws none of its texts anew", async () => {
+  await again();
+  const { read } = list;
+  list.say = (at) => ({ active: at === 0 ? list.read : read });
+  await again();
+  const drawn = page.evaluate(
+    () =>
+      new Promise<string[]>((resolve) => {
+        const texts: string[] = [];
+        new MutationObserver((all) => {
+          texts.push(...all.map((one) => one.target.parentElement?.closest("tr")?.textContent ?? ""));
+          resolve(texts.map((text) => text.slice(0, 8)));
+        }).observe(document.querySelector("tbody") as Node, {
+          childList: true,
+          characterData: true,
+          subtree: true,
+        });
+      }),
+  );
+  await again();
+  // The first row counts the lists; no other is touched.
+  expect(new Set(await drawn)).toEqual(new Set(["node-000"]));
+});
+
+test("whoever comes back from a node's page finds the list as it was left", async () => {
+  const link = row("node-400").getByRole("link");
+  await link.scrollIntoViewIfNeeded();
+  const top = await page.evaluate(() => window.scrollY);
+  await link.click();
+  await page.getByRole("heading", { name: "This node is not here any more." }).waitFor();
+  await page.goBack();
+  await row("node-400").waitFor();
+  await page.waitForFunction((wanted) => Math.abs(window.scrollY - wanted) < 2, top);
+  const filter = page.getByLabel("Filter by name, id or label");
+  await filter.fill("node-40");
+  await page.getByText("10 nodes", { exact: true }).waitFor();
+  await row("node-404").getByRole("link").click();
+  await page.getByRole("heading", { name: "This node is not here any more." }).waitFor();
+  await page.goBack();
+  await page.getByText("10 nodes", { exact: true }).waitFor();
+  expect(await filter.inputValue()).toBe("node-40");
+  expect(page.url()).toBe(`${core.url}/nodes`);
+  // A link begins anew.
+  await page.getByRole("link", { name: "Overview" }).click();
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await row("node-000").waitFor();
+  expect(await filter.inputValue()).toBe("");
 });

@@ -13,6 +13,14 @@ export interface Health {
   available_disk_bytes: number | null;
 }
 
+/** What a node that prepares generations says of one. */
+export interface Prepared {
+  generation: number;
+  specification_digest: string;
+  state: "preparing" | "ready" | "failed";
+  diagnostic?: string;
+}
+
 interface Request {
   id: string;
   connection_id: string;
@@ -42,6 +50,9 @@ export class SimulatedNode {
     available_memory_bytes: 20 * GIB,
     available_disk_bytes: 200 * GIB,
   };
+
+  /** Set before it connects, it prepares generations itself; else it serves the one that it enrolled for. */
+  generations: Prepared[] | undefined;
 
   /** The sandboxes that Core had created here, by allocation: whether each still runs. */
   private readonly sandboxes = new Map<string, boolean>();
@@ -120,6 +131,7 @@ export class SimulatedNode {
         max_retained,
       },
       health: this.whole(),
+      ...(this.generations && { generation_management: true }),
     });
     this.welcome = await welcomed;
     return this;
@@ -179,6 +191,7 @@ export class SimulatedNode {
       checkpoint_store: null,
       boot_id: null,
       ...this.health,
+      ...(this.generations && { provider_ready: false, generations: this.generations }),
     };
   }
 

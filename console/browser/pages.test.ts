@@ -84,10 +84,7 @@ test("empty pages say what is missing", async () => {
 
 // req: G-163
 test("Installation details shows the installation's id whole, and the public address its verdict", async () => {
-  const { installation_id: id } = await core.ask<{ installation_id: string }>(
-    "GET",
-    "/core/v1/sandbox/deployment",
-  );
+  const id = await core.installation();
   await page.goto("/settings/service");
   const details = page.locator("section").filter({ hasText: "Installation details" });
   await details.getByText("Installation ID").waitFor();
@@ -110,6 +107,7 @@ test("Nodes shows each node's one status, its configuration and the reason in a 
   await row("away").getByText("Offline").waitFor();
   await row("bad").getByText("Provider not ready").waitFor();
   await row("bad").getByText("Preparation failed").waitFor();
+  await illustrate(page, "nodes");
   const tips = row("bad").getByRole("button", { name: "Help" });
   await tips.first().focus();
   expect(await row("bad").getByRole("tooltip").allInnerTexts()).toContain("Sandbox provider unavailable");
@@ -149,7 +147,7 @@ test("every code that a node may report has its tip", async () => {
   }
 });
 
-// req: G-049, G-050
+// req: G-049, G-050, G-175
 // inv: INV-W14
 test("Edit node fills in the recommendation and keeps what was typed until Core has it", async () => {
   await page.goto("/nodes");
@@ -293,15 +291,34 @@ test("a node is cordoned, uncordoned and drained, each after a question", async 
   await page.getByRole("main").getByText("Cordoned").waitFor();
 });
 
-test("a node is removed for good after a question", async () => {
+// req: G-203, G-204
+test("a node is removed for good from its row or its page, and not before Confirm removal", async () => {
+  let removals = 0;
+  page.on("request", (one) => {
+    removals += one.method() === "DELETE" ? 1 : 0;
+  });
   await page.goto("/nodes");
-  await row("away").getByRole("button", { name: "Remove" }).click();
+  await row("away").getByRole("button", { name: "Remove", exact: true }).click();
   await dialog().getByText("Remove away?").waitFor();
   await dialog().getByText("Removal is permanent").waitFor();
   await isClean(page, "remove");
   await page.keyboard.press("Escape");
   await closed();
-  await row("away").getByRole("button", { name: "Remove" }).click();
+  await row("away").getByRole("link").click();
+  await page.getByRole("heading", { name: "away" }).waitFor();
+  await header("Remove node").click();
+  await dialog().getByText("Remove away?").waitFor();
+  await dialog().getByRole("button", { name: "Cancel" }).click();
+  await closed();
+  await page.goBack();
+  await row("away").getByRole("button", { name: "Remove", exact: true }).click();
+  await dialog().getByText("Remove away?").waitFor();
+  expect(removals).toBe(0);
+  expect(
+    (await core.ask<{ data: { name: string }[] }>("GET", "/core/v1/sandbox/nodes")).data.map(
+      ({ name }) => name,
+    ),
+  ).toContain("away");
   await dialog().getByRole("button", { name: "Confirm removal" }).click();
   await page.getByRole("dialog", { name: "Clean up the host" }).getByText("away is removed.").waitFor();
   await dialog().getByRole("button", { name: "Close" }).click();
@@ -357,7 +374,10 @@ test("a reset dialog sends nothing once the deployment changed", async () => {
   await closed();
 });
 
+// req: G-179
 test("a reset is followed to its end, after which a backend can be set up anew", async () => {
+  await page.getByText("To change the backend, reset the deployment first.").waitFor();
+  expect(await page.getByLabel("microsandbox").count()).toBe(0);
   await page.getByRole("button", { name: "Reset deployment" }).click();
   await dialog().getByLabel("Deadline (seconds)").fill("299");
   await dialog().getByRole("button", { name: "Reset deployment" }).click();
@@ -367,6 +387,10 @@ test("a reset is followed to its end, after which a backend can be set up anew",
   await closed();
   await page.getByText("Reset complete. Set up the new backend, then add nodes again.").waitFor();
   await isClean(page, "reset-complete");
+  await page.getByRole("main").getByRole("button", { name: "Next" }).click();
+  for (const backend of ["microsandbox", "Docker"]) {
+    expect(await page.getByLabel(backend).isEnabled()).toBe(true);
+  }
 });
 
 test("signing out leaves nothing behind", async () => {

@@ -3,6 +3,7 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { Core } from "./core.ts";
+import { SimulatedNode } from "./node.ts";
 import { isClean, launch, open, signIn } from "./page.ts";
 
 let browser: Browser;
@@ -187,11 +188,12 @@ test("a newer Runtime is offered, and taken only when it is asked for", async ()
   ).toBe(0);
 });
 
-// req: G-177, G-047
+// req: G-177, G-047, G-175
 // inv: INV-W19
 test("microsandbox has suspension and a limit of retained sandboxes", async () => {
   await core.deploy();
   await core.publish();
+  await SimulatedNode.enroll(core, "roomy");
   // As Core shows a deployment of microsandbox.
   await page.route("**/core/v1/sandbox/deployment", async (route) => {
     const response = await route.fetch();
@@ -230,4 +232,16 @@ test("microsandbox has suspension and a limit of retained sandboxes", async () =
   await dialog().getByLabel("Retained sandboxes").fill("5");
   await dialog().getByRole("button", { name: "Generate command" }).click();
   expect((await asked).postDataJSON()).toEqual({ max_active: 2, max_retained: 5 });
+  await dialog().getByRole("button", { name: "Close" }).click();
+  const roomy = page.getByRole("row", { name: /roomy/ });
+  await roomy.getByRole("button", { name: "Edit node" }).click();
+  expect(await dialog().getByLabel("Retained sandboxes").inputValue()).toBe("4");
+  await dialog().getByLabel("Sandboxes at once").fill("6");
+  await dialog().getByRole("button", { name: "Save" }).click();
+  await dialog().getByText("Retained sandboxes must be at least Sandboxes at once.").waitFor();
+  await isClean(page, "edit-microsandbox");
+  await dialog().getByLabel("Retained sandboxes").fill("9");
+  const edited = page.waitForRequest((one) => one.method() === "PATCH");
+  await dialog().getByRole("button", { name: "Save" }).click();
+  expect((await edited).postDataJSON()).toEqual({ name: "roomy", max_active: 6, max_retained: 9 });
 });

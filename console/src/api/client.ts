@@ -55,7 +55,7 @@ export async function ask<T>(request: Promise<Fetched<T>>, signIn = false): Prom
     return { kind: "unchanged" };
   }
   if (response.ok) {
-    return { kind: "ok", value: data as T };
+    return { kind: "ok", value: data as T, tag: response.headers.get("etag") ?? undefined };
   }
   const said = (error as Partial<ErrorEnvelope> | undefined)?.error;
   const seconds = Number(response.headers.get("retry-after") ?? Number.NaN);

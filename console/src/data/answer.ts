@@ -13,7 +13,7 @@ export interface Refusal {
 }
 
 export type Answer<T> =
-  | { kind: "ok"; value: T }
+  | { kind: "ok"; value: T /** The value's, where Core gives one. */; tag?: string | undefined }
   /** The value read before still stands (304). */
   | { kind: "unchanged" }
   | Refusal

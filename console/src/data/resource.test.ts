@@ -18,7 +18,12 @@ class Stage {
     now: () => Date.now(),
     monotonic: () => performance.now(),
   };
-  resource = new Resource<number>(() => new Promise((resolve) => this.requests.push(resolve)), this.around);
+  /** What each request was told of the value that is kept. */
+  tags: (string | undefined)[] = [];
+  resource = new Resource<number>((tag) => {
+    this.tags.push(tag);
+    return new Promise((resolve) => this.requests.push(resolve));
+  }, this.around);
 
   show(visible: boolean): void {
     this.visible = visible;
@@ -34,7 +39,7 @@ class Stage {
   }
 }
 
-const ok = (value: number): Answer<number> => ({ kind: "ok", value });
+const ok = (value: number, tag?: string): Answer<number> => ({ kind: "ok", value, tag });
 const lost: Answer<number> = { kind: "lost" };
 const standby = (retryAfter: number): Answer<number> => ({
   kind: "refused",
@@ -76,6 +81,24 @@ test("an answer whose request began before a write is dropped and read again", a
   await Promise.all([first, second]);
   expect(stage.resource.get().value).toBe(2);
   expect(stage.requests.length).toBe(0);
+});
+
+test("the tag that is asked with is that of the value that is kept, and never that of a dropped answer", async () => {
+  void stage.resource.refresh();
+  await vi.advanceTimersByTimeAsync(0);
+  await stage.answer(ok(1, "first"));
+  void stage.resource.refresh();
+  await vi.advanceTimersByTimeAsync(0);
+  // It may already show what the write did: were its tag kept, "still stands" would be said of a value that nobody took.
+  void stage.resource.written();
+  await stage.answer(ok(2, "second"));
+  expect(stage.tags).toEqual([undefined, "first", "first"]);
+  await stage.answer(ok(2, "second"));
+  void stage.resource.refresh();
+  await vi.advanceTimersByTimeAsync(0);
+  await stage.answer({ kind: "unchanged" });
+  expect(stage.tags.at(-1)).toBe("second");
+  expect(stage.resource.get()).toMatchObject({ value: 2, stale: false });
 });
 
 test("a failed read doubles the pause up to 30 s and honours what Core asks for", async () => {

@@ -6,6 +6,7 @@
 // needs it fresh watches it.
 
 import type { Answer, Failure } from "./answer.ts";
+import { share } from "./share.ts";
 
 /** Data that came no younger than this, while it is polled in a visible tab, is stale. */
 export const STALE_AFTER = 30_000;
@@ -13,6 +14,7 @@ export const STALE_AFTER = 30_000;
 export const LONGEST_PAUSE = 30_000;
 
 export interface Snapshot<T> {
+  /** What did not change since an earlier read is the same object. */
   value: T | undefined;
   /** The clock's time when the request of `value` began; undefined before the first answer. */
   at: number | undefined;
@@ -45,6 +47,8 @@ export class Resource<T> {
   private readonly watchers = new Set<Interval<T>>();
   /** The read that counts; one that a write came after is under way without being this. */
   private flight: { ended: Promise<void> } | undefined;
+  /** Of the value that is kept, and never of one that was dropped. */
+  private tag: string | undefined;
   private failures = 0;
   private asked: number | undefined;
   private broughtAt: number;
@@ -53,7 +57,8 @@ export class Resource<T> {
   private leaveTab: (() => void) | undefined;
 
   constructor(
-    private readonly request: (value: T | undefined) => Promise<Answer<T>>,
+    /** Is given the tag of the value that is kept, if it has one: an answer to that may be that it still stands. */
+    private readonly request: (tag: string | undefined) => Promise<Answer<T>>,
     private readonly around: Surroundings,
   ) {
     this.broughtAt = around.monotonic();
@@ -111,13 +116,17 @@ export class Resource<T> {
       return;
     }
     const at = this.around.now();
-    const answer = await this.request(this.snapshot.value);
+    const answer = await this.request(this.tag);
     if (replaced()) {
       return;
     }
     this.flight = undefined;
     if (answer.kind === "ok" || answer.kind === "unchanged") {
-      const value = answer.kind === "ok" ? answer.value : this.snapshot.value;
+      let { value } = this.snapshot;
+      if (answer.kind === "ok") {
+        value = share(value, answer.value);
+        this.tag = answer.tag;
+      }
       this.failures = 0;
       this.asked = undefined;
       this.broughtAt = this.around.monotonic();

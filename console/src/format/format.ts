@@ -21,14 +21,14 @@ export const moment = (time: number): string => dateTime.format(time);
 export const clockTime = (time: number): string => timeOnly.format(time);
 export const utc = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, "Z");
 
-/** Relative up to 24 hours, then date and time. A time that seems to be ahead is now. */
+/**
+ * Relative up to 24 hours, then date and time. A time that seems to be ahead is now, and so is the last minute: what is
+ * read every ten seconds knows no seconds, and a list that counts them never rests.
+ */
 export function ago(time: number, now: number): string {
   const passed = Math.max(now - time, 0);
-  if (passed < 5000) {
-    return t("time.now");
-  }
   if (passed < MINUTE) {
-    return t("time.seconds", { count: Math.floor(passed / 1000) });
+    return t("time.now");
   }
   if (passed < HOUR) {
     return t("time.minutes", { count: Math.floor(passed / MINUTE) });

@@ -1,7 +1,14 @@
 // The console's addresses. A link changes the address and moves the focus to the new page's heading; back, forward and
 // reload are the browser's.
 
-import { type AnchorHTMLAttributes, type MouseEvent, useEffect, useRef, useSyncExternalStore } from "react";
+import {
+  type AnchorHTMLAttributes,
+  type MouseEvent,
+  useEffect,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
 import { type Key, t, type Values } from "../text/text.ts";
 
 const listeners = new Set<() => void>();
@@ -10,9 +17,17 @@ function changed(): void {
     listener();
   }
 }
-window.addEventListener("popstate", changed);
+let back = false;
+window.addEventListener("popstate", () => {
+  back = true;
+  changed();
+});
+
+/** Whether the page was come to by the browser's back or forward, which scroll to where it was left. */
+export const isReturn = (): boolean => back;
 
 export function go(path: string): void {
+  back = false;
   window.history.pushState(null, "", path);
   window.scrollTo(0, 0);
   changed();
@@ -26,6 +41,16 @@ export function usePath(): string {
     },
     () => window.location.pathname,
   );
+}
+
+/** A text that belongs to an entry of the browser's history: back, forward and reload find it again. */
+export function useKept(name: string): [string, (text: string) => void] {
+  const [text, setText] = useState(() => String(window.history.state?.[name] ?? ""));
+  function keep(next: string) {
+    setText(next);
+    window.history.replaceState({ ...window.history.state, [name]: next }, "");
+  }
+  return [text, keep];
 }
 
 interface LinkProps extends AnchorHTMLAttributes<HTMLAnchorElement> {

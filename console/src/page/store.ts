@@ -35,16 +35,11 @@ export const deployment = new Resource<Deployment>(() => ask(api.GET("/core/v1/s
 export const whileChanging: Interval<Deployment> = (value) =>
   value && (value.reset !== null || value.rollout.state === "preparing") ? ROLLOUT_PAUSE : null;
 
-let tag: string | null = null;
-export const nodes = new Resource<Nodes>(async (known) => {
-  const headers = known !== undefined && tag !== null ? { "if-none-match": tag } : {};
-  const request = api.GET("/core/v1/sandbox/nodes", { headers });
-  const answer = await ask(request);
-  if (answer.kind === "ok") {
-    tag = (await request).response.headers.get("etag");
-  }
-  return answer;
-}, around);
+export const nodes = new Resource<Nodes>(
+  (tag) =>
+    ask(api.GET("/core/v1/sandbox/nodes", { headers: tag === undefined ? {} : { "if-none-match": tag } })),
+  around,
+);
 
 /** A document of the current release; null without one, lost when it is of no form that is known here. */
 async function released<T>(

@@ -4,6 +4,7 @@ import { useEffect, useState } from "react";
 import { api, ask } from "../api/client.ts";
 import type { AuditEntry } from "../api/types.ts";
 import type { Failure } from "../data/answer.ts";
+import { details, short } from "../format/details.ts";
 import { HeadingOf } from "../page/router.tsx";
 import { t } from "../text/text.ts";
 import { Button } from "../ui/button.tsx";
@@ -39,17 +40,22 @@ export function Audit() {
       {entries?.length === 0 && <p className="empty">{t("audit.none")}</p>}
       {entries === undefined && pending && <div className="placeholder tall" aria-hidden="true" />}
       {entries !== undefined && entries.length > 0 && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is scrolled by keyboard too
-        <section className="card table-card scroll" aria-label={t("audit.title")} tabIndex={0}>
-          <table>
+        <section className="card table-card">
+          <table className="audit">
             <caption className="unseen">{t("audit.caption")}</caption>
             <thead>
               <tr>
-                <th scope="col">{t("audit.at")}</th>
-                <th scope="col">{t("audit.action")}</th>
+                <th scope="col" className="wide-time">
+                  {t("audit.at")}
+                </th>
+                <th scope="col" className="wide-word">
+                  {t("audit.action")}
+                </th>
                 <th scope="col">{t("audit.resource")}</th>
                 <th scope="col">{t("audit.actor")}</th>
-                <th scope="col">{t("audit.source")}</th>
+                <th scope="col" className="wide-word">
+                  {t("audit.source")}
+                </th>
                 <th scope="col">{t("audit.details")}</th>
               </tr>
             </thead>
@@ -73,7 +79,11 @@ export function Audit() {
                   <td data-label={t("audit.source")}>
                     <code>{entry.source}</code>
                   </td>
-                  <td data-label={t("audit.details")} className="details">
+                  <td
+                    data-label={t("audit.details")}
+                    className="details"
+                    title={JSON.stringify(entry.details)}
+                  >
                     {details(entry.details) || t("none")}
                   </td>
                 </tr>
@@ -90,15 +100,4 @@ export function Audit() {
       )}
     </>
   );
-}
-
-/** An id's first group tells entries apart; the title has the whole. */
-function short(text: string): string {
-  return text.replace(/\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f-]{22}\b/g, "$1…");
-}
-
-function details(all: Record<string, unknown>): string {
-  return Object.entries(all)
-    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
-    .join(", ");
 }

@@ -16,6 +16,7 @@ import { Area, Field } from "../ui/field.tsx";
 import type { Action } from "../ui/menu.tsx";
 import { Notice } from "../ui/notice.tsx";
 import { Actions, useSending } from "../ui/send.tsx";
+import { shown, useTyped } from "../ui/typed.ts";
 import { CleanUpDialog } from "./clean-up.tsx";
 import { DrainDialog } from "./drain-dialog.tsx";
 
@@ -76,14 +77,14 @@ const at = (node: Node) => ({ params: { path: { node_id: node.id } } });
 
 function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
   const suspends = found.provider === "microsandbox";
-  const [name, setName] = useState(node.name);
-  const [active, setActive] = useState(String(node.max_active));
-  const [retained, setRetained] = useState(String(node.max_retained));
+  const name = useTyped(node.name);
+  const active = useTyped(String(node.max_active));
+  const retained = useTyped(String(node.max_retained));
   const [checked, setChecked] = useState(false);
   const sending = useSending();
 
-  const maxActive = wholeNumber(active, 1, CAPACITY_MAX);
-  const maxRetained = suspends ? wholeNumber(retained, 1, CAPACITY_MAX) : maxActive;
+  const maxActive = wholeNumber(active.value, 1, CAPACITY_MAX);
+  const maxRetained = suspends ? wholeNumber(retained.value, 1, CAPACITY_MAX) : maxActive;
   const retainedError =
     maxRetained === undefined
       ? t("bound.number")
@@ -97,10 +98,10 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
   function submit(event: FormEvent) {
     event.preventDefault();
     setChecked(true);
-    if (!isName(name) || maxActive === undefined || maxRetained === undefined || retainedError) {
+    if (!isName(name.value) || maxActive === undefined || maxRetained === undefined || retainedError) {
       return;
     }
-    const body = { name: name.trim(), max_active: maxActive, max_retained: maxRetained };
+    const body = { name: name.value.trim(), max_active: maxActive, max_retained: maxRetained };
     const send = () => ask(api.PATCH("/core/v1/sandbox/nodes/{node_id}", { ...at(node), body }));
     const happened = (now: Node | undefined) =>
       now?.name === body.name && now.max_active === maxActive && now.max_retained === maxRetained;
@@ -114,7 +115,7 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
           facts={[
             [t("host.cores"), node.cpu_count === null ? t("none") : node.cpu_count],
             [
-              t("host.memory"),
+              t("edit.memory"),
               node.available_memory_bytes === null ? t("none") : gib(node.available_memory_bytes),
             ],
             [t("host.disk"), node.available_disk_bytes === null ? t("none") : gib(node.available_disk_bytes)],
@@ -123,15 +124,13 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
         />
         <Field
           label={t("edit.name")}
-          value={name}
-          onChange={setName}
-          error={sending.errorOf("name") ?? (checked && !isName(name) ? t("bound.name") : undefined)}
+          {...shown(name)}
+          error={sending.errorOf("name") ?? (checked && !isName(name.value) ? t("bound.name") : undefined)}
         />
         <Field
           label={t("edit.active")}
           inputMode="numeric"
-          value={active}
-          onChange={setActive}
+          {...shown(active)}
           error={
             sending.errorOf("max_active") ??
             (checked && maxActive === undefined ? t("bound.number") : undefined)
@@ -141,8 +140,7 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
           <Field
             label={t("edit.retained")}
             inputMode="numeric"
-            value={retained}
-            onChange={setRetained}
+            {...shown(retained)}
             error={sending.errorOf("max_retained") ?? (checked ? retainedError : undefined)}
           />
         )}
@@ -160,8 +158,8 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
               <Button
                 className="small"
                 onClick={() => {
-                  setActive(String(recommended.max_active));
-                  setRetained(String(recommended.max_retained));
+                  active.onChange(String(recommended.max_active));
+                  retained.onChange(String(recommended.max_retained));
                 }}
               >
                 {t("edit.use")}
@@ -182,10 +180,10 @@ function EditDialog({ node, found, onClose, detail }: NodeDialogProps) {
 }
 
 function LabelsDialog({ node, onClose, detail }: NodeDialogProps) {
-  const [text, setText] = useState(labelLines(node.labels));
+  const text = useTyped(labelLines(node.labels));
   const [checked, setChecked] = useState(false);
   const sending = useSending();
-  const parsed = parseLabels(text);
+  const parsed = parseLabels(text.value);
   function submit(event: FormEvent) {
     event.preventDefault();
     setChecked(true);
@@ -204,9 +202,9 @@ function LabelsDialog({ node, onClose, detail }: NodeDialogProps) {
       <form onSubmit={submit}>
         <Area
           label={t("labels.field")}
-          value={text}
-          onChange={setText}
-          hint={t("labels.hint")}
+          value={text.value}
+          onChange={text.onChange}
+          hint={text.hint ?? t("labels.hint")}
           error={sending.errorOf("labels") ?? (checked && "wrong" in parsed ? parsed.wrong : undefined)}
         />
         <Actions sending={sending} fields={["labels"]} onCancel={onClose} submit={t("save")} />

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Node } from "../api/types.ts";
 import { READINESS, readiness } from "../text/codes.ts";
 import { t } from "../text/text.ts";
-import { configuration, type Status, statusOf, statusTip } from "./node-status.ts";
+import { configuration, isSteady, type Status, statusOf, statusTip } from "./node-status.ts";
 
 const PUBLIC = "https://core.example.com";
 const good: Node = {
@@ -79,4 +79,23 @@ test("a failed preparation says why, and nothing else has a tip", () => {
   };
   expect(configuration(failed)).toEqual({ text: "Preparation failed", tip: "Host too small" });
   expect(configuration(good)).toEqual({ text: "Ready for target", tip: undefined });
+});
+
+test("a node that was only seen again is the same; one of which anything else is known is not", () => {
+  const later = { ...good, last_seen_at: "2026-11-30T15:00:10Z" };
+  expect(isSteady(good, later)).toBe(true);
+  expect(isSteady({ ...good, online: false }, { ...later, online: false })).toBe(false);
+  const changes: Partial<Node>[] = [
+    { online: false },
+    { name: "two" },
+    { active: 1 },
+    { labels: { zone: "west" } },
+    { rollout: { state: "preparing", ready_generation: 1 } },
+    { diagnostic: "host_unsupported" },
+    { cordoned: true },
+  ];
+  for (const change of changes) {
+    expect(isSteady(good, { ...later, ...change })).toBe(false);
+    expect(isSteady({ ...later, ...change }, good)).toBe(false);
+  }
 });

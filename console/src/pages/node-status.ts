@@ -59,6 +59,12 @@ export function statusTip(status: Status, node: Node, now: number): string | und
   }
 }
 
+/** Whether all that is shown of a node is the same but its last sign of life. What did not change is the same object. */
+export function isSteady(one: Node, other: Node): boolean {
+  const members = Object.keys({ ...one, ...other }) as (keyof Node)[];
+  return members.every((name) => one[name] === other[name] || (name === "last_seen_at" && one.online));
+}
+
 export function badges(node: Node): string[] {
   const shown: string[] = [];
   if (node.drain?.deadline_at) {

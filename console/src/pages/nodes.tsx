@@ -1,8 +1,8 @@
 import { memo, useDeferredValue, useMemo, useState } from "react";
-import type { Deployment, Node } from "../api/types.ts";
-import { HeadingOf, Link } from "../page/router.tsx";
+import type { Node } from "../api/types.ts";
+import { HeadingOf, isReturn, Link, useKept } from "../page/router.tsx";
 import { deployment, everyTen, nodes, useResource, useSnapshot } from "../page/store.ts";
-import { t } from "../text/text.ts";
+import { language, t } from "../text/text.ts";
 import { Button } from "../ui/button.tsx";
 import { Field } from "../ui/field.tsx";
 import { Menu } from "../ui/menu.tsx";
@@ -12,11 +12,14 @@ import { AddNodeButton } from "./add-node.tsx";
 import { CleanUpDialog } from "./clean-up.tsx";
 import { type NodeAction, NodeDialog, operations } from "./node-dialogs.tsx";
 import { NodeConfiguration, NodeStatus } from "./node-parts.tsx";
+import { isSteady } from "./node-status.ts";
 
 /** From so many nodes on there is a filter. */
 const FILTER_ABOVE = 20;
 /** What is drawn at once of a long list; the rest follows without holding up a key or a click. */
 const AT_ONCE = 40;
+
+const collator = new Intl.Collator(language);
 
 /** By name, then id; those whose name, id or a label holds `text`. */
 export function shown(all: Node[], text: string): Node[] {
@@ -25,18 +28,19 @@ export function shown(all: Node[], text: string): Node[] {
     [node.name, node.id, ...Object.entries(node.labels).map(([key, value]) => `${key}=${value}`)].some(
       (part) => part.toLowerCase().includes(wanted),
     );
-  return all.filter(holds).sort((a, b) => a.name.localeCompare(b.name) || (a.id < b.id ? -1 : 1));
+  return all.filter(holds).sort((a, b) => collator.compare(a.name, b.name) || (a.id < b.id ? -1 : 1));
 }
 
 export function NodeList() {
   const read = useSnapshot(deployment);
   const list = useResource(nodes, everyTen);
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useKept("filter");
   const [open, setOpen] = useState<{ node: Node; action: NodeAction } | undefined>();
   const [cleaning, setCleaning] = useState(false);
   const all = list.value?.data;
   const rows = useMemo(() => (all === undefined ? [] : shown(all, filter)), [all, filter]);
-  const drawn = useDeferredValue(rows, rows.slice(0, AT_ONCE));
+  // Whoever comes back is scrolled to where they were: all of it has to be there.
+  const drawn = useDeferredValue(rows, isReturn() ? rows : rows.slice(0, AT_ONCE));
   const found = read.value;
   if (found === undefined) {
     return null;
@@ -49,6 +53,7 @@ export function NodeList() {
       </>
     );
   }
+  const suspends = found.provider === "microsandbox";
   // A node that was removed stays in its own dialog.
   const chosen = open && (all?.find((node) => node.id === open.node.id) ?? open.node);
   return (
@@ -79,23 +84,46 @@ export function NodeList() {
       )}
       {rows.length > 0 && (
         <section className={list.stale ? "card table-card stale" : "card table-card"}>
-          <table>
+          <table className="nodes">
             <caption className="unseen">{t("nodes.caption")}</caption>
             <thead>
               <tr>
                 <th scope="col">{t("nodes.node")}</th>
-                <th scope="col">{t("nodes.status")}</th>
-                <th scope="col">{t("nodes.configuration")}</th>
-                <th scope="col">{t("nodes.active")}</th>
-                {found.provider === "microsandbox" && <th scope="col">{t("nodes.suspended")}</th>}
-                <th scope="col">{t("nodes.lastSeen")}</th>
-                <th scope="col">{t("nodes.added")}</th>
-                <th scope="col">{t("nodes.actions")}</th>
+                <th scope="col" className="wide-status">
+                  {t("nodes.status")}
+                </th>
+                <th scope="col" className="wide-configuration">
+                  {t("nodes.configuration")}
+                </th>
+                <th scope="col" className="wide-count">
+                  {t("nodes.active")}
+                </th>
+                {suspends && (
+                  <th scope="col" className="wide-suspended">
+                    {t("nodes.suspended")}
+                  </th>
+                )}
+                <th scope="col" className="wide-time">
+                  {t("nodes.lastSeen")}
+                </th>
+                <th scope="col" className="wide-time">
+                  {t("nodes.added")}
+                </th>
+                <th scope="col" className="wide-actions">
+                  {t("nodes.actions")}
+                </th>
               </tr>
             </thead>
             <tbody>
               {drawn.map((node) => (
-                <Row key={node.id} node={node} found={found} stale={list.stale} setOpen={setOpen} />
+                <Row
+                  key={node.id}
+                  node={node}
+                  publicUrl={found.core_url}
+                  suspends={suspends}
+                  stale={list.stale}
+                  setOpen={setOpen}
+                />
               ))}
             </tbody>
           </table>
@@ -111,21 +139,43 @@ export function NodeList() {
 
 interface RowProps {
   node: Node;
-  found: Deployment;
+  publicUrl: string | null;
+  suspends: boolean;
   stale: boolean;
   setOpen: (open: { node: Node; action: NodeAction }) => void;
 }
 
-const Row = memo(function Row({ node, found, stale, setOpen }: RowProps) {
-  const open = (action: NodeAction) => setOpen({ node, action });
+const alike = ({ node, ...rest }: RowProps, { node: next, ...other }: RowProps) =>
+  isSteady(node, next) &&
+  rest.publicUrl === other.publicUrl &&
+  rest.suspends === other.suspends &&
+  rest.stale === other.stale &&
+  rest.setOpen === other.setOpen;
+
+/** Of most nodes a list brings nothing but a later sign of life, and only its cell is drawn again. */
+const Row = memo(function Row(props: RowProps) {
   return (
     <tr>
+      <Before {...props} />
+      <td data-label={t("nodes.lastSeen")}>
+        <Ago time={props.node.last_seen_at} />
+      </td>
+      <After {...props} />
+    </tr>
+  );
+});
+
+const Before = memo(function Before({ node, publicUrl, suspends, stale }: RowProps) {
+  return (
+    <>
       <th scope="row">
-        <Link to={`/nodes/${node.id}`}>{node.name}</Link>
+        <Link to={`/nodes/${node.id}`} title={node.name}>
+          {node.name}
+        </Link>
         <code title={node.id}>{node.id.slice(0, 8)}</code>
       </th>
       <td data-label={t("nodes.status")}>
-        <NodeStatus node={node} publicUrl={found.core_url} stale={stale} />
+        <NodeStatus node={node} publicUrl={publicUrl} stale={stale} />
       </td>
       <td data-label={t("nodes.configuration")}>
         <NodeConfiguration node={node} />
@@ -133,14 +183,19 @@ const Row = memo(function Row({ node, found, stale, setOpen }: RowProps) {
       <td data-label={t("nodes.active")} className="number">
         {t("nodes.of", { active: node.active, limit: node.max_active })}
       </td>
-      {found.provider === "microsandbox" && (
+      {suspends && (
         <td data-label={t("nodes.suspended")} className="number">
           {node.snapshots}
         </td>
       )}
-      <td data-label={t("nodes.lastSeen")}>
-        <Ago time={node.last_seen_at} />
-      </td>
+    </>
+  );
+}, alike);
+
+const After = memo(function After({ node, setOpen }: RowProps) {
+  const open = (action: NodeAction) => setOpen({ node, action });
+  return (
+    <>
       <td data-label={t("nodes.added")}>
         <Ago time={node.created_at} />
       </td>
@@ -153,6 +208,6 @@ const Row = memo(function Row({ node, found, stale, setOpen }: RowProps) {
         </Button>
         <Menu label={t("nodes.actionsFor", { name: node.name })} actions={operations(node, open)} />
       </td>
-    </tr>
+    </>
   );
-});
+}, alike);

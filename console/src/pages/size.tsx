@@ -132,7 +132,7 @@ export function SizeChoice({ kind, current, entry, onChange, checked, errorOf }:
                 value={entry.typed[name]}
                 onChange={(typed) => onChange({ ...entry, typed: { ...entry.typed, [name]: typed } })}
                 error={errorOf(`resources.${name}`) ?? wrong}
-                hint={now !== undefined && now !== value ? t("resources.now", { value: now }) : undefined}
+                hint={now !== undefined && now !== value ? t("now", { value: now }) : undefined}
               />
             );
           })}

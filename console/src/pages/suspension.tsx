@@ -9,19 +9,20 @@ import { Button } from "../ui/button.tsx";
 import { Failed } from "../ui/failed.tsx";
 import { Field } from "../ui/field.tsx";
 import { useSending } from "../ui/send.tsx";
+import { shown, useTyped } from "../ui/typed.ts";
 
 const IDLE = { min: 60, max: 86_400 };
 const RETENTION = { min: 3600, max: 2_592_000 };
 
 /** How long a sandbox is idle before it is suspended, and how long it is kept then. */
 export function SuspensionForm({ suspension }: { suspension: NonNullable<Deployment["suspension"]> }) {
-  const [idle, setIdle] = useState(String(suspension.idle_seconds));
-  const [retention, setRetention] = useState(String(suspension.retention_seconds));
+  const idle = useTyped(String(suspension.idle_seconds));
+  const retention = useTyped(String(suspension.retention_seconds));
   const [checked, setChecked] = useState(false);
   const [saved, setSaved] = useState(false);
   const sending = useSending();
-  const idleSeconds = wholeNumber(idle, IDLE.min, IDLE.max);
-  const retentionSeconds = wholeNumber(retention, RETENTION.min, RETENTION.max);
+  const idleSeconds = wholeNumber(idle.value, IDLE.min, IDLE.max);
+  const retentionSeconds = wholeNumber(retention.value, RETENTION.min, RETENTION.max);
 
   function submit(event: FormEvent) {
     event.preventDefault();
@@ -36,7 +37,14 @@ export function SuspensionForm({ suspension }: { suspension: NonNullable<Deploym
       now.suspension?.idle_seconds === idleSeconds && now.suspension.retention_seconds === retentionSeconds;
     void sending.send(
       () => write(send, { resource: deployment, happened }),
-      () => setSaved(true),
+      () => {
+        setSaved(true);
+        // By what is read then: what another operator saves later is shown.
+        void deployment.refresh().then(() => {
+          idle.forget();
+          retention.forget();
+        });
+      },
     );
   }
   const { failure } = sending;
@@ -47,8 +55,7 @@ export function SuspensionForm({ suspension }: { suspension: NonNullable<Deploym
       <Field
         label={t("suspension.idle")}
         inputMode="numeric"
-        value={idle}
-        onChange={setIdle}
+        {...shown(idle)}
         error={
           sending.errorOf("idle_seconds") ??
           (checked && idleSeconds === undefined ? t("bound.range", IDLE) : undefined)
@@ -57,8 +64,7 @@ export function SuspensionForm({ suspension }: { suspension: NonNullable<Deploym
       <Field
         label={t("suspension.retention")}
         inputMode="numeric"
-        value={retention}
-        onChange={setRetention}
+        {...shown(retention)}
         error={
           sending.errorOf("retention_seconds") ??
           (checked && retentionSeconds === undefined ? t("bound.range", RETENTION) : undefined)

@@ -27,6 +27,7 @@ export const en = {
   loadMore: "Show more",
   loading: "Loading…",
   none: "–",
+  now: "Now: {value}",
   yes: "Yes",
   no: "No",
 
@@ -52,7 +53,6 @@ export const en = {
   refused: "{message} ({code})",
 
   "time.now": "just now",
-  "time.seconds": "{count|# second ago|# seconds ago}",
   "time.minutes": "{count|# minute ago|# minutes ago}",
   "time.hours": "{count|# hour ago|# hours ago}",
   "time.left.minutes": "{count|# minute|# minutes}",
@@ -215,7 +215,7 @@ export const en = {
   "edit.recommendedDocker": "Recommended: {active} at once",
   "edit.use": "Use recommended",
   "edit.noRecommendation": "No recommendation: measurements are missing or the host is too small.",
-  "edit.host": "Host",
+  "edit.memory": "Free memory",
   "edit.sandbox": "One sandbox",
   "edit.below": "Nothing is stopped; no new sandboxes start until use falls.",
   "bound.number": "Enter a whole number from 1 to 1,000,000.",
@@ -387,7 +387,6 @@ export const en = {
   "resources.root": "Root disk (MiB)",
   "resources.environment": "Environment disk (MiB)",
   "resources.stale": "The configuration changed meanwhile. Review it and save again.",
-  "resources.now": "Now: {value}",
   "resources.useRuntime": "Use Runtime {commit}",
   "rollout.title": "Rollout",
   "rollout.ready": "Ready",

@@ -53,6 +53,15 @@ export function Dialog({ title, pending = false, onClose, wide, children }: Prop
           onClose?.();
         }
       }}
+      onClose={() => {
+        // Escape can be refused only once: pressed again, the browser closes what has to stay.
+        if (dialog.current?.open === false) {
+          dialog.current.showModal();
+          if (!pending) {
+            onClose?.();
+          }
+        }
+      }}
     >
       <h2 id={id} ref={heading} tabIndex={-1}>
         {title}

@@ -14,7 +14,7 @@ interface Props {
 }
 
 export function Notice({ look, children, action, alert }: Props) {
-  const icon = { info: "question", warn: "warn", bad: "bad", good: "ok" } as const;
+  const icon = { info: "info", warn: "warn", bad: "bad", good: "ok" } as const;
   return (
     <div className={`notice ${look}`} role={alert ? "alert" : "status"}>
       <Icon name={icon[look]} />

@@ -15,8 +15,8 @@ export function useNow(pause: number): number {
   return now;
 }
 
-/** Between two looks at what a time is called. */
-const LOOK = 5000;
+/** Between two looks at what a time is called, which no text counts finer than in minutes. */
+const LOOK = 15_000;
 const lookers = new Set<() => void>();
 let looking: ReturnType<typeof setInterval> | undefined;
 

@@ -13,13 +13,20 @@ export function Tip({ text }: { text: string }) {
   const shown = useRef<HTMLSpanElement>(null);
   useLayoutEffect(() => {
     const element = shown.current;
-    if (open && element) {
-      // Below the middle of its button, but within the window.
+    if (!open || !element) {
+      return;
+    }
+    /** Below the middle of its button, but within the window. */
+    function place(element: HTMLElement) {
       element.style.marginLeft = "0";
       const { left, width } = element.getBoundingClientRect();
       const wanted = Math.min(left - width / 2, document.documentElement.clientWidth - width - EDGE);
       element.style.marginLeft = `${Math.max(wanted, EDGE) - left}px`;
     }
+    const again = () => place(element);
+    again();
+    window.addEventListener("resize", again);
+    return () => window.removeEventListener("resize", again);
   }, [open]);
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the button within has the keyboard's way
