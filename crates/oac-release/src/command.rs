@@ -199,7 +199,7 @@ mod tests {
         tail.split(' ').map(|word| word.trim_matches('\'')).collect()
     }
 
-    // req: G-073
+    // req: G-073, G-162
     #[test]
     fn the_commands_name_core_the_exact_installer_and_what_it_is_to_do() {
         let [install, uninstall, forced] = rendered(ORIGIN, &offered(), TOKEN).unwrap();

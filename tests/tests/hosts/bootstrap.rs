@@ -227,7 +227,7 @@ async fn host_five_commands_at_once_make_one_download() {
     host.end().await.unwrap();
 }
 
-// req: G-029, G-074
+// req: G-028, G-029, G-074
 #[tokio::test]
 async fn host_what_the_host_lacks_is_said_before_anything_is_downloaded_or_made() {
     let host = Host::boot("bare").await.unwrap();
@@ -292,7 +292,7 @@ async fn host_what_the_host_lacks_is_said_before_anything_is_downloaded_or_made(
     host.end().await.unwrap();
 }
 
-// req: G-091, G-094, G-096, G-097
+// req: G-085, G-088, G-091, G-094, G-096, G-097
 #[tokio::test]
 async fn host_six_names_of_proxies_cross_sudo_and_nothing_else() {
     let host = Host::boot("proxied").await.unwrap();

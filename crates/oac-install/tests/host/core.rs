@@ -33,7 +33,10 @@ pub(crate) struct State {
 
 #[derive(Clone)]
 pub(crate) struct Core {
+    /// Its public address, which may lead to it through a proxy alone.
     pub(crate) origin: String,
+    /// Where it listens, at every address of this machine.
+    pub(crate) port: u16,
     pub(crate) state: Arc<Mutex<State>>,
     releases: PathBuf,
     enrolled: PathBuf,
@@ -42,9 +45,11 @@ pub(crate) struct Core {
 impl Core {
     /// `folder/releases/<commit>` are served; `folder/enrolled` is there once the node is.
     pub(crate) fn start(folder: &Path) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
         let core = Self {
-            origin: format!("http://{}", listener.local_addr().unwrap()),
+            origin: format!("http://127.0.0.1:{port}"),
+            port,
             state: Arc::default(),
             releases: folder.join("releases"),
             enrolled: folder.join("enrolled"),

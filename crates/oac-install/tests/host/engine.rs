@@ -71,7 +71,7 @@ impl Drop for Leftovers {
     }
 }
 
-/// An engine that answers `/info` as it is told and every other question with 404.
+/// An engine that answers `/info` as it is told and every other question with 404, and with the member `message` of that.
 pub(crate) struct Scripted {
     pub(crate) socket: PathBuf,
 }
@@ -83,10 +83,11 @@ impl Scripted {
         let listener = UnixListener::bind(&socket).unwrap();
         chown(&socket, Some(0), Some(group)).unwrap();
         fs::set_permissions(&socket, Permissions::from_mode(0o660)).unwrap();
+        let refusal = json!({ "message": info.get("message").unwrap_or(&json!("none")) }).to_string();
         let (api, info) = (api.to_owned(), info.to_string());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (api, info) = (api.clone(), info.clone());
+                let (api, info, refusal) = (api.clone(), info.clone(), refusal.clone());
                 std::thread::spawn(move || {
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
                     let mut out = stream;
@@ -102,7 +103,7 @@ impl Scripted {
                         let (status, body) = match head.split(' ').nth(1) {
                             Some("/_ping") => ("200 OK", "OK"),
                             Some(path) if path.ends_with("/info") => ("200 OK", info.as_str()),
-                            _ => ("404 Not Found", r#"{"message":"none"}"#),
+                            _ => ("404 Not Found", refusal.as_str()),
                         };
                         let _ = write!(
                             out,

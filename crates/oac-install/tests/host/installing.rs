@@ -207,6 +207,105 @@ fn docker_proxy_settings_follow_the_latest_run_and_a_change_restarts_the_service
     assert_eq!(restarts(), 2);
 }
 
+// req: G-134
+#[test]
+fn docker_a_newer_installer_leaves_a_node_with_the_program_and_the_runtime_that_it_was_added_with() {
+    let mut world = World::new();
+    world.install().ready();
+    // A newer release is current; the deployment still selects the first one's Runtime.
+    world.release(commit('b'), r#"{"newer":1}"#);
+    world.host.commit = commit('b').to_string();
+    let before = world.host.picture();
+    world.host.run(&world.command(), "used").ready();
+    assert_eq!(world.host.picture(), before);
+    // What is missing comes from the release that is on record, whatever brought the installer here.
+    let program = world.host.path(&world.inner("bin/oac-node"));
+    let bytes = fs::read(&program).unwrap();
+    fs::remove_file(&program).unwrap();
+    fs::remove_file(world.host.path(&world.inner("runtime/seccomp.json"))).unwrap();
+    world.host.run(&world.command(), "used").ready();
+    assert_eq!(fs::read(&program).unwrap(), bytes);
+    assert_eq!(world.host.read(&world.inner("runtime/seccomp.json")), "{}");
+    assert!(
+        world
+            .host
+            .read(&world.inner("program.json"))
+            .contains(&commit('a').to_string())
+    );
+}
+
+// req: G-270
+#[test]
+fn docker_a_rerun_brings_a_missing_image_again_and_so_does_loading_it() {
+    let world = World::new();
+    world.install().ready();
+    let image = world.image.to_string();
+    let is_there = || docker(&["image", "inspect", "--format", "{{.Id}}", &image]).contains(&image);
+    docker(&["image", "rm", "-f", &image]);
+    assert!(!is_there());
+    let ran = world.host.run(&world.command(), "used");
+    ran.ready();
+    assert!(is_there() && ran.out.contains("runtime.tar.gz"), "{}", ran.out);
+    docker(&["image", "rm", "-f", &image]);
+    let archive = world.host.path("image.tar");
+    fs::write(&archive, &world.archive).unwrap();
+    docker(&["load", "-i", archive.to_str().unwrap()]);
+    let ran = world.host.run(&world.command(), "used");
+    ran.ready();
+    assert!(is_there() && !ran.out.contains("runtime.tar.gz"), "{}", ran.out);
+}
+
+// req: G-038
+#[test]
+fn docker_the_archive_and_its_unpacked_copy_are_below_the_home_until_they_are_imported() {
+    let world = World::new();
+    let images = || {
+        let entries = fs::read_dir(world.host.path(&world.inner("images"))).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    for point in ["22", "23 imported"] {
+        let ran = world.host.run_with(&world.command(), TOKEN, point, &[]);
+        assert_eq!(ran.status, None, "{}", ran.error);
+        assert_eq!(images(), ["runtime.tar", "runtime.tar.gz"], "{point}");
+    }
+    let ran = world.host.run_with(&world.command(), TOKEN, "23", &[]);
+    assert_eq!(ran.status, None, "{}", ran.error);
+    assert_eq!(images(), [] as [String; 0]);
+}
+
+// req: G-085, G-086
+#[test]
+fn docker_colours_are_for_terminals_whose_owner_did_not_refuse_them() {
+    let world = World::new();
+    world.install().ready();
+    let command: Vec<String> = world
+        .command()
+        .into_iter()
+        .filter(|word| word != "--enrollment-token-stdin")
+        .collect();
+    let has_colours = |more: &[&str], environment: &[(&str, &str)]| {
+        let words: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+        let ran = world
+            .host
+            .run_at_a_terminal(&[command.clone(), words].concat(), environment);
+        ran.ready();
+        assert!(ran.out.contains("[1/8] Reading"), "{}", ran.out);
+        // Any choice of rendition: ESC [ … m.
+        ran.out.split("\u{1b}[").skip(1).any(|rest| {
+            rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+                .starts_with('m')
+        })
+    };
+    assert!(has_colours(&[], &[("TERM", "xterm")]));
+    assert!(!has_colours(&["--no-color"], &[("TERM", "xterm")]));
+    assert!(!has_colours(&[], &[("TERM", "xterm"), ("NO_COLOR", "1")]));
+    assert!(has_colours(&[], &[("TERM", "xterm"), ("NO_COLOR", "")]));
+    assert!(!has_colours(&[], &[("TERM", "dumb")]));
+}
+
 #[test]
 fn docker_an_image_loaded_by_hand_is_recognised_and_its_archive_not_fetched() {
     let world = World::new();

@@ -1,15 +1,10 @@
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::{MetadataExt, PermissionsExt},
-    process::Stdio,
-};
+use std::{fs, process::Stdio};
 
 use oac_model::InstallationId;
 use serde_json::json;
 
 use crate::{
     core::error,
-    engine::{Scripted, docker, real_socket},
     scratch::Ran,
     world::{TOKEN, World},
 };
@@ -20,12 +15,12 @@ const START_OVER: &str =
     "choose Remove node on Nodes, uninstall the node on the host, then add it again with Add node.";
 
 /// A world in which `change` was made; its installation says `hint` and changes nothing.
-fn refuses(hint: &str, change: impl FnOnce(&mut World)) {
+pub(crate) fn refuses(hint: &str, change: impl FnOnce(&mut World)) {
     refuses_with(hint, change, |world| world.install());
 }
 
 #[track_caller]
-fn refuses_with(hint: &str, change: impl FnOnce(&mut World), run: impl FnOnce(&World) -> Ran) {
+pub(crate) fn refuses_with(hint: &str, change: impl FnOnce(&mut World), run: impl FnOnce(&World) -> Ran) {
     let mut world = World::new();
     change(&mut world);
     let before = world.host.picture();
@@ -35,19 +30,6 @@ fn refuses_with(hint: &str, change: impl FnOnce(&mut World), run: impl FnOnce(&W
         .replace("<id>", &world.id.to_string());
     run(&world).stopped(&hint);
     assert_eq!(world.host.picture(), before, "{hint}");
-}
-
-fn scripted(world: &mut World, api: &str, info: serde_json::Value) {
-    let group = fs::metadata(real_socket()).unwrap().gid();
-    let engine = Scripted::start(world.host.root(), group, api, &info);
-    world.host.socket = engine.socket;
-}
-
-fn info() -> serde_json::Value {
-    json!({
-        "ID": "engine", "MemoryLimit": true, "CpuCfsQuota": true, "NCPU": 4, "MemTotal": 8_589_934_592u64,
-        "OSType": "linux", "Architecture": "x86_64", "DockerRootDir": "/", "SecurityOptions": [],
-    })
 }
 
 // req: G-027, G-030, G-068
@@ -134,7 +116,7 @@ fn docker_another_installation_s_command_changes_nothing() {
     assert_eq!(world.host.picture(), before);
 }
 
-// req: G-144
+// req: G-061, G-144
 #[test]
 fn docker_what_core_says_instead_of_a_configuration_is_told_and_nothing_changes() {
     let says = |status: u16, body: String| {
@@ -199,56 +181,7 @@ fn docker_what_core_says_instead_of_a_configuration_is_told_and_nothing_changes(
     );
 }
 
-// req: G-036
-#[test]
-fn docker_an_engine_that_cannot_carry_sandboxes_is_told_so_and_nothing_changes() {
-    refuses("Docker is not running: start it, then retry.", |world| {
-        world.host.socket = world.host.path("docker.sock");
-    });
-    refuses(
-        "PREFIX/docker.sock must be root:docker with mode 0660.",
-        |world| {
-            scripted(world, "1.44", info());
-            fs::set_permissions(&world.host.socket, Permissions::from_mode(0o666)).unwrap();
-        },
-    );
-    refuses(
-        "Docker is too old: Engine API 1.41 or later is needed.",
-        |world| scripted(world, "1.40", info()),
-    );
-    let with = |member: &'static str, value: serde_json::Value| {
-        move |world: &mut World| {
-            let mut info = info();
-            info[member] = value;
-            scripted(world, "1.44", info);
-        }
-    };
-    refuses(
-        "Docker must not run rootless.",
-        with("SecurityOptions", json!(["name=seccomp", "name=rootless"])),
-    );
-    refuses(
-        "This host is not Linux amd64.",
-        with("Architecture", json!("aarch64")),
-    );
-    let limits = "Docker cannot limit CPU and memory here: enable cgroup v2.";
-    refuses(limits, with("MemoryLimit", json!(false)));
-    refuses(limits, with("CpuCfsQuota", json!(false)));
-    let small = "This host is too small: one sandbox needs 1 CPUs and 512 MiB, it has 1 and 511.";
-    refuses(small, |world| {
-        let mut info = info();
-        (info["NCPU"], info["MemTotal"]) = (json!(1), json!(535_822_336));
-        scripted(world, "1.44", info);
-    });
-    refuses(
-        "Docker network oac-node-<id> exists: sudo docker network rm oac-node-<id>.",
-        |world| {
-            docker(&["network", "create", &world.network()]);
-        },
-    );
-}
-
-// req: G-072
+// req: G-069, G-072
 // inv: INV-I3
 #[test]
 fn docker_an_ordinary_user_s_run_ends_before_it_reads_standard_input() {
@@ -267,6 +200,59 @@ fn docker_an_ordinary_user_s_run_ends_before_it_reads_standard_input() {
     let mut left = String::new();
     std::io::Read::read_to_string(&mut { kept }, &mut left).unwrap();
     assert_eq!(left, TOKEN);
+    assert_eq!(world.host.picture(), before);
+    // Nor does a removal begin, forced or not.
+    world.install().ready();
+    world.core.forgets();
+    let before = world.host.picture();
+    for more in [&[][..], &["--force"]] {
+        let output = world
+            .host
+            .run_as_user(&world.uninstall_command(more), Stdio::null());
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "Run this command as root or with sudo.\n"
+        );
+        assert_eq!(world.host.picture(), before);
+    }
+}
+
+// req: G-060
+#[test]
+fn docker_the_token_is_taken_from_standard_input_alone() {
+    let world = World::new();
+    let before = world.host.picture();
+    let plain: Vec<String> = world
+        .command()
+        .into_iter()
+        .filter(|word| word != "--enrollment-token-stdin")
+        .collect();
+    let file = world.host.path("token");
+    let (with_value, file_argument) = (
+        format!("--enrollment-token-stdin={TOKEN}"),
+        file.display().to_string(),
+    );
+    for more in [
+        &["--enrollment-token", TOKEN][..],
+        &["--token", TOKEN],
+        &[&with_value],
+        &["--enrollment-token-file", &file_argument],
+        &[TOKEN],
+    ] {
+        let words: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+        let ran = world.host.run(&[plain.clone(), words].concat(), TOKEN);
+        assert_eq!(ran.status, Some(2), "{more:?}");
+        assert!(!ran.error.contains(TOKEN), "{}", ran.error);
+    }
+    // What it may be given is what its help lists.
+    let help = world.host.run(&["--help".to_owned()], "");
+    let options = help.out.split_whitespace().filter(|word| word.starts_with("--"));
+    let of_tokens: Vec<&str> = options.filter(|word| word.contains("token")).collect();
+    assert_eq!(of_tokens, ["--enrollment-token-stdin"], "{}", help.out);
+    // Without being told to, it reads none.
+    world.host.run(&plain, TOKEN).stopped(EXPIRED);
+    assert_eq!(world.core.asked(), [] as [String; 0]);
     assert_eq!(world.host.picture(), before);
 }
 
@@ -365,6 +351,12 @@ fn docker_a_bundle_serves_in_place_of_a_console_and_must_hold_the_runtime() {
         .host
         .run(&with(&unreadable), TOKEN)
         .stopped("The bundle must be readable by oac-node.");
+    // Another release's, in place of the selected one.
+    let other = "b".repeat(40);
+    world.select(1, other.parse().unwrap());
+    let hint = format!("The bundle has no Runtime {other}.");
+    world.host.run(&with(&bundle), TOKEN).stopped(&hint);
+    world.select(1, world.commit);
     let ran = world.host.run(&with(&bundle), TOKEN);
     ran.ready();
     assert!(!world.core.asked().iter().any(|asked| asked.contains("releases")));
@@ -415,6 +407,7 @@ fn docker_a_service_that_does_not_start_or_a_node_that_is_not_ready_is_told_with
     world.install().stopped(&hint);
 }
 
+// req: G-273
 #[test]
 fn docker_a_registered_node_s_missing_files_come_again_and_other_bytes_stop() {
     let world = World::new();
@@ -475,4 +468,25 @@ fn docker_the_image_that_cannot_be_imported_is_told() {
         "{}",
         ran.hint()
     );
+}
+
+#[test]
+fn docker_a_file_of_other_bytes_than_the_manifest_states_is_told_and_not_kept() {
+    let world = World::new();
+    let name = format!("oac-{}-linux-amd64-seccomp.json", world.commit);
+    let served = format!("core/releases/{}/artifacts/{name}", world.commit);
+    let right = world.host.read(&served);
+    world.host.write(&served, &"x".repeat(right.len()));
+    world
+        .install()
+        .stopped(&format!("{name} failed its checksum: run the command again."));
+    assert!(!world.host.path(&world.inner("runtime/seccomp.json")).exists());
+    world.host.write(&served, &right);
+    world.install().ready();
+}
+
+#[test]
+fn docker_a_program_of_no_release_changes_nothing() {
+    let hint = "This installer belongs to no release: build one with cargo xtask dist.";
+    refuses(hint, |world| world.host.commit = "none".to_owned());
 }

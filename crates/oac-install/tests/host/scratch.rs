@@ -177,6 +177,23 @@ esac"#
         finish(command, input)
     }
 
+    /// One run whose output and input are a terminal. Its words hold no quotes.
+    pub(crate) fn run_at_a_terminal(&self, arguments: &[String], environment: &[(&str, &str)]) -> Ran {
+        let own = self.command("", arguments);
+        let words = std::iter::once(own.get_program()).chain(own.get_args());
+        let line: Vec<String> = words
+            .map(|word| format!("'{}'", word.to_str().unwrap()))
+            .collect();
+        let mut command = Command::new("script");
+        command
+            .args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"])
+            .env_clear()
+            .env("HOME", "/root")
+            .env("PATH", "/usr/bin:/bin")
+            .envs(environment.iter().copied());
+        finish(command, "")
+    }
+
     /// Starts one, its input given.
     pub(crate) fn start(&self, arguments: &[String], input: &str) -> Child {
         let mut command = self.command("", arguments);

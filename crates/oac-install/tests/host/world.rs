@@ -36,13 +36,19 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::known_as(|port| format!("http://127.0.0.1:{port}"))
+    }
+
+    /// Core's public address, by the port that it listens at.
+    pub(crate) fn known_as(origin: impl FnOnce(u16) -> String) -> Self {
         let (id, node) = (InstallationId::random(), NodeId::random());
         let commit = commit('a');
         let host = Scratch::new(&commit.to_string());
         let folder = host.path("core");
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        let core = Core::start(&folder);
+        let mut core = Core::start(&folder);
+        core.origin = origin(core.port);
         let (archive, image) = image(&id.to_string());
         let left = Leftovers(id.to_string(), image.to_string());
         let world = Self {
