@@ -7,6 +7,7 @@
 
 pub mod allocations;
 mod clock;
+pub mod command;
 pub mod config;
 pub mod console;
 pub mod drains;

@@ -2,8 +2,8 @@
 //! real programs, hosts with systemd, in-process Core, a Docker Engine as the installer would leave it, and waiting on conditions.
 //!
 //! In go small options, out come running things that stop when dropped. Nothing here is part of a shipped program, and
-//! nothing here replaces a real part that runs on a test machine, but one: until the installer exists,
-//! [`installation::Installation::add_node`] does its work.
+//! nothing here replaces a real part that runs on a test machine, but one: [`installation::Installation::add_node`] makes
+//! a node without the installer, which wants root and a host with systemd ([`host`]).
 
 #[cfg(feature = "product")]
 pub mod between;

@@ -64,3 +64,22 @@ impl std::fmt::Display for FileRefusal {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_explains_every_refusal_that_an_application_sees() {
+        let guide = include_str!("../../../../docs/files-and-ports.md");
+        // Core tells these two as it tells them everywhere.
+        let translated = [FileRefusal::NotFound, FileRefusal::BadCursor];
+        for refusal in FileRefusal::ALL
+            .iter()
+            .filter(|refusal| !translated.contains(refusal))
+        {
+            let is_told = |line: &str| line.starts_with("| ") && line.contains(&format!("`{refusal}`"));
+            assert!(guide.lines().any(is_told), "{refusal}");
+        }
+    }
+}
