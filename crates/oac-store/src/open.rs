@@ -175,6 +175,7 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
+        .pragma("wal_autocheckpoint", limits::SQLITE_WAL_PAGES.to_string())
         .busy_timeout(limits::SQLITE_BUSY)
         .statement_cache_capacity(limits::PREPARED_STATEMENTS)
         .disable_statement_logging();
@@ -190,7 +191,10 @@ async fn open_sqlite(path: &std::path::Path, options: &StoreOptions) -> Result<I
     let failed = |error| OpenError::Connect {
         source: DbErr::Conn(sea_orm::RuntimeErr::SqlxError(Arc::new(error))),
     };
-    let writer = connect_first(&pool(1), &connect).await.map_err(failed)?;
+    let writing = connect
+        .clone()
+        .pragma("cache_size", format!("-{}", limits::SQLITE_WRITER_KIB));
+    let writer = connect_first(&pool(1), &writing).await.map_err(failed)?;
     let reader = pool(limits::SQLITE_READERS)
         .connect_with(connect.pragma("query_only", "true"))
         .await
