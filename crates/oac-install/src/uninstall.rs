@@ -102,6 +102,7 @@ impl Removing<'_> {
             has_root,
             has_checkpoints,
             has_account_record: account_record != Read::Absent,
+            serves_another: installations.records.keys().any(|id| *id != own),
             damaged_account_record: (account_record == Read::Damaged)
                 .then(|| account_path.display().to_string()),
             account: account_is_right,

@@ -18,7 +18,9 @@ pub struct Found {
     /// A node root that holds kept checkpoints alone.
     pub has_checkpoints: bool,
     pub has_account_record: bool,
-    /// Its path where it does not decode.
+    /// The host has another installation on record, whose the account is.
+    pub serves_another: bool,
+    /// The account record's path where it does not decode.
     pub damaged_account_record: Option<String>,
     /// [`super::account::check`]'s verdict; an account that is gone is no fault.
     pub account: Result<(), Hint>,
@@ -40,7 +42,7 @@ pub enum Verdict {
 pub fn decide(found: &Found, installation: InstallationId, force: bool) -> Result<Verdict, Hint> {
     let no_record = Hint::NoRecord { installation };
     let is_bare = found.record == Read::Absent && !found.has_unit && !found.has_root;
-    if is_bare && !found.has_account_record && !found.has_checkpoints {
+    if is_bare && (found.serves_another || !found.has_account_record && !found.has_checkpoints) {
         return Ok(Verdict::Nothing);
     }
     found.account.clone()?;
@@ -97,6 +99,7 @@ mod tests {
             has_root: false,
             has_checkpoints: false,
             has_account_record: false,
+            serves_another: false,
             damaged_account_record: None,
             account: Ok(()),
         }
@@ -124,6 +127,11 @@ mod tests {
                 ..nothing()
             };
             assert_eq!(of(&account, force), Ok(Verdict::Account));
+            let another_s = Found {
+                serves_another: true,
+                ..account.clone()
+            };
+            assert_eq!(of(&another_s, force), Ok(Verdict::Nothing));
             let kept = Found {
                 has_checkpoints: true,
                 ..account.clone()

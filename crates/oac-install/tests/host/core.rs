@@ -10,6 +10,9 @@ use std::{
 
 use serde_json::{Value, json};
 
+/// Where a node program on another host than this says that it is enrolled.
+pub(crate) const ENROLL: &str = "/enrolled";
+
 /// How it answers, changed while it runs.
 #[derive(Clone, Default)]
 pub(crate) struct State {
@@ -38,12 +41,13 @@ pub(crate) struct Core {
     /// Where it listens, at every address of this machine.
     pub(crate) port: u16,
     pub(crate) state: Arc<Mutex<State>>,
-    releases: PathBuf,
+    folder: PathBuf,
     enrolled: PathBuf,
 }
 
 impl Core {
     /// `folder/releases/<commit>` are served; `folder/enrolled` is there once the node is.
+    /// A POST says so too.
     pub(crate) fn start(folder: &Path) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -51,7 +55,7 @@ impl Core {
             origin: format!("http://127.0.0.1:{port}"),
             port,
             state: Arc::default(),
-            releases: folder.join("releases"),
+            folder: folder.to_owned(),
             enrolled: folder.join("enrolled"),
         };
         let serving = core.clone();
@@ -62,6 +66,11 @@ impl Core {
             }
         });
         core
+    }
+
+    /// Where its releases are, and what the node program leaves for it.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn is_enrolled(&self) -> bool {
@@ -126,6 +135,10 @@ impl Core {
             return (*status, body.clone());
         }
         let refused = || (401, error("invalid_node_credential"));
+        if target == ENROLL && bearer == state.token {
+            let made = fs::write(&self.enrolled, "");
+            return (if made.is_ok() { 200 } else { 500 }, String::new());
+        }
         let is_node = self.is_enrolled() && bearer == "ab".repeat(32);
         if target.starts_with("/api/v1/sandbox-node/configuration") {
             return match is_node || (!self.is_enrolled() && bearer == state.token) {
@@ -140,7 +153,7 @@ impl Core {
     }
 
     fn send_file(&self, mut stream: TcpStream, file: &str, from: u64) {
-        let Ok(bytes) = fs::read(self.releases.join(file)) else {
+        let Ok(bytes) = fs::read(self.folder.join("releases").join(file)) else {
             let _ = write!(
                 stream,
                 "HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

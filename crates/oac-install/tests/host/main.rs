@@ -1,5 +1,5 @@
-//! The installer, run as root on a scratch host against the host's own Docker Engine and a scripted Core. What needs a
-//! real account data base and a real systemd is proven on hosts of their own.
+//! The installer, run as root on a scratch host against this machine's Docker Engine and a scripted Core; and, where the
+//! account data base, systemd and the engine have to be real, on hosts of their own.
 
 mod core;
 mod doctor;
@@ -8,6 +8,7 @@ mod installing;
 mod interrupted;
 mod lacking;
 mod proxied;
+mod real;
 mod refusing;
 mod removing;
 mod scratch;

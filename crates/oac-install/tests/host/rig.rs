@@ -14,6 +14,9 @@ fn main() -> ExitCode {
     if !end_at.is_empty() {
         points::end_at(end_at);
     }
+    if prefix == "/" {
+        return run::main(&Host::real(commit.parse().ok()), arguments);
+    }
     let host = Host {
         tools: format!("{prefix}/tools:/usr/bin:/bin").into(),
         docker_socket: socket.into(),

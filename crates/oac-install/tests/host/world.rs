@@ -3,7 +3,9 @@
 use std::{
     fs::{self, Permissions},
     io::Write as _,
+    ops::{Deref, DerefMut},
     os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use oac_model::{ImageDigest, InstallationId, NodeId, SourceCommit, Specification};
@@ -16,22 +18,43 @@ use oac_release::{
 use serde_json::{Value, json};
 
 use crate::{
-    core::Core,
+    core::{Core, ENROLL},
     engine::{Leftovers, image},
     scratch::{Ran, Scratch},
 };
 
 pub(crate) const TOKEN: &str = "oac_enroll_0123456789abcdef0123456789abcdef";
 
-pub(crate) struct World {
-    pub(crate) host: Scratch,
+/// A Core with one release, and the command that makes a host its node.
+pub(crate) struct Offer {
     pub(crate) core: Core,
     pub(crate) id: InstallationId,
     pub(crate) node: NodeId,
     pub(crate) image: ImageDigest,
     pub(crate) archive: Vec<u8>,
     pub(crate) commit: SourceCommit,
+    /// The node program.
+    program: fn(&Self) -> String,
+}
+
+pub(crate) struct World {
+    pub(crate) host: Scratch,
+    offer: Offer,
     _left: Leftovers,
+}
+
+impl Deref for World {
+    type Target = Offer;
+
+    fn deref(&self) -> &Offer {
+        &self.offer
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Offer {
+        &mut self.offer
+    }
 }
 
 impl World {
@@ -41,28 +64,50 @@ impl World {
 
     /// Core's public address, by the port that it listens at.
     pub(crate) fn known_as(origin: impl FnOnce(u16) -> String) -> Self {
-        let (id, node) = (InstallationId::random(), NodeId::random());
-        let commit = commit('a');
-        let host = Scratch::new(&commit.to_string());
+        let host = Scratch::new(&commit('a').to_string());
         let folder = host.path("core");
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        let mut core = Core::start(&folder);
+        let offer = Offer::made(&folder, origin, Offer::program);
+        let left = Leftovers(offer.id.to_string(), offer.image.to_string());
+        Self {
+            host,
+            offer,
+            _left: left,
+        }
+    }
+
+    pub(crate) fn install(&self) -> Ran {
+        self.host.run(&self.command(), &format!("{TOKEN}\n"))
+    }
+
+    pub(crate) fn uninstall(&self, more: &[&str]) -> Ran {
+        self.host.run(&self.uninstall_command(more), "")
+    }
+}
+
+impl Offer {
+    /// Core keeps what it has in `folder`.
+    pub(crate) fn made(
+        folder: &Path,
+        origin: impl FnOnce(u16) -> String,
+        program: fn(&Self) -> String,
+    ) -> Self {
+        let (id, node) = (InstallationId::random(), NodeId::random());
+        let mut core = Core::start(folder);
         core.origin = origin(core.port);
         let (archive, image) = image(&id.to_string());
-        let left = Leftovers(id.to_string(), image.to_string());
-        let world = Self {
-            host,
+        let offer = Self {
             core,
             id,
             node,
             image,
             archive,
-            commit,
-            _left: left,
+            commit: commit('a'),
+            program,
         };
-        world.select(1, commit);
-        world
+        offer.select(1, offer.commit);
+        offer
     }
 
     /// The selection of a generation with the Runtime of a commit, which is also released.
@@ -108,7 +153,7 @@ impl World {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&self.archive).unwrap();
         let archive = gz.finish().unwrap();
-        let program = self.program().into_bytes();
+        let program = (self.program)(self).into_bytes();
         let rows: [(Row, &[u8]); 4] = [
             (IMAGE, &archive),
             (NODE, &program),
@@ -132,12 +177,12 @@ impl World {
             files: ordered.collect(),
             metadata: Metadata::of(manifest),
         };
-        made.write(&self.host.path(&format!("core/releases/{commit}")));
+        made.write(&self.core.folder().join(format!("releases/{commit}")));
     }
 
-    /// A node program whose `register` does what the real one does: the identity first, then Core.
-    fn program(&self) -> String {
-        let identity = json!({
+    /// The identity that a node program writes, as a word of its shell in double quotes.
+    fn identity(&self) -> String {
+        json!({
             "identity": {
                 "node_id": self.node, "installation_id": self.id, "provider": "docker",
                 "backend_fingerprint": "0".repeat(64), "deployment_generation": "GENERATION",
@@ -148,8 +193,13 @@ impl World {
         .to_string()
         .replace("\"GENERATION\"", "$generation")
         .replace("DIGEST", "$digest")
-        .replace('"', "\\\"");
-        let enrolled = self.host.path("core/enrolled");
+        .replace('"', "\\\"")
+    }
+
+    /// A node program whose `register` does what the real one does: the identity first, then Core.
+    fn program(&self) -> String {
+        let identity = self.identity();
+        let enrolled = self.core.folder().join("enrolled");
         let enrolled = enrolled.display();
         let digest = oac_model::Digest::of(TOKEN);
         format!(
@@ -195,12 +245,24 @@ touch {enrolled}
         words.iter().chain(more).map(|word| (*word).to_owned()).collect()
     }
 
-    pub(crate) fn install(&self) -> Ran {
-        self.host.run(&self.command(), &format!("{TOKEN}\n"))
-    }
-
-    pub(crate) fn uninstall(&self, more: &[&str]) -> Ran {
-        self.host.run(&self.uninstall_command(more), "")
+    /// One for a host that shares no file with Core, which also runs.
+    pub(crate) fn program_elsewhere(&self) -> String {
+        let (identity, digest) = (self.identity(), oac_model::Digest::of(TOKEN));
+        let url = format!("{}{ENROLL}", self.core.origin);
+        format!(
+            r#"#!/bin/sh
+umask 077
+[ "$1" != run ] || exec sleep infinity
+while [ $# -gt 0 ]; do case $1 in --state-dir) state=$2;; --config) config=$2;; esac; shift; done
+read -r token
+[ "$(printf %s "$token" | sha256sum)" = "{digest}  -" ] || {{ echo "the enrollment token is unknown" >&2; exit 78; }}
+record=$(dirname "$config")/installation.json
+generation=$(sed 's/.*"generation":\([0-9]*\).*/\1/' "$record")
+digest=$(sed 's/.*"specification_digest":"\([0-9a-f]*\)".*/\1/' "$record")
+[ -e "$state/identity.json" ] || echo "{identity}" > "$state/identity.json"
+curl -q -fsS --noproxy '*' -H "Authorization: Bearer $token" {url} || {{ echo "Core could not be reached" >&2; exit 1; }}
+"#
+        )
     }
 
     /// A path below the node root.

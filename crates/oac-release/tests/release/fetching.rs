@@ -351,6 +351,7 @@ fn a_file_whose_parts_are_of_two_versions_fails_its_checksum_and_goes() {
 }
 
 // req: G-153
+// inv: INV-I13
 #[test]
 fn a_drip_of_less_than_64_kib_in_a_minute_stops_at_once_and_says_what_to_do() {
     let made = Arc::new(sized(commit('a')));
