@@ -305,7 +305,7 @@ async fn host_runs_that_are_killed_one_after_the_other_are_continued_to_the_end_
     place.host.end().await.unwrap();
 }
 
-// req: G-095, G-100, G-102, G-103
+// req: G-095, G-100, G-102, G-103, G-274
 // inv: INV-I23
 #[tokio::test]
 async fn host_the_service_has_the_proxies_of_the_latest_run_from_a_file_of_root_s() {
@@ -354,6 +354,18 @@ async fn host_the_service_has_the_proxies_of_the_latest_run_from_a_file_of_root_
     assert_eq!(variables().await, "");
     place.says(&format!("! test -e {file}")).await;
     assert_eq!(run("").await, third);
+
+    // Likewise the groups: a process has those that the account had when it was started.
+    let video = place.says("getent group video | cut -d: -f3").await;
+    let has_video = async || {
+        let main = place.host.main_process(&unit).await.unwrap();
+        let groups = place.says(&format!("grep ^Groups: /proc/{main}/status")).await;
+        groups.split_whitespace().any(|group| group == video)
+    };
+    place.says("usermod --append --groups video oac-node").await;
+    assert!(!has_video().await);
+    place.says(&format!("sudo systemctl restart {unit}")).await;
+    assert!(has_video().await);
     place.host.end().await.unwrap();
 }
 

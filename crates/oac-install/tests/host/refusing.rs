@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{
     core::error,
-    scratch::Ran,
+    scratch::{Ran, Scratch},
     world::{TOKEN, World},
 };
 
@@ -88,6 +88,19 @@ fn docker_a_host_that_cannot_be_a_node_is_told_so_before_anything_changes() {
         world.host.write("sys/fs/selinux/enforce", "0");
         fs::remove_dir(world.host.path("run/systemd/system")).unwrap();
     });
+}
+
+// req: G-145
+#[test]
+fn docker_a_command_that_was_used_on_another_host_fails_at_once() {
+    let world = World::new();
+    world.install().ready();
+    world.core.set(|state| state.sent = 0);
+    let other = Scratch::new(&world.commit.to_string());
+    let before = other.picture();
+    other.run(&world.command(), TOKEN).stopped(EXPIRED);
+    assert_eq!(other.picture(), before);
+    assert_eq!(world.core.state.lock().unwrap().sent, 0);
 }
 
 // inv: INV-I22
