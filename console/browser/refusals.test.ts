@@ -74,7 +74,6 @@ const refused = (status: number, code: string) => ({
   json: { error: { type: "conflict_error", code, message: "Not now.", param: null } },
 });
 
-// inv: INV-W13, INV-W14
 test.each(DIALOGS)(
   "$name sends once a click, stays while it is sent, and says how it failed",
   async (one) => {
