@@ -1,11 +1,11 @@
 //! The states that are stored and shown. Their transitions are decided in `oac-lifecycle` alone.
 
-use serde::{Deserialize, Serialize};
-
+/// An enum whose variants are stored and shown as texts.
+#[macro_export]
 macro_rules! states {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),* }
 
         impl $name {

@@ -16,7 +16,7 @@
 //!
 //! # Lock order
 //!
-//! Owner (shared, taken by `begin`), deployment, nodes by ascending id, sessions, allocations. [`Tx`] remembers the last
+//! Owner (shared, taken by `begin`), deployment, nodes by ascending id, Projects, sessions, allocations. [`Tx`] remembers the last
 //! rank and refuses a step back with [`StoreError::LockOrder`]. On SQLite the locks exist only as this check: the writer
 //! is alone anyway.
 //!

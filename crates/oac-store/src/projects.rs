@@ -6,7 +6,7 @@ use crate::{
     StoreError, Tx,
     many::pieces,
     row::{Column, params, stored},
-    tx::Read,
+    tx::{Rank, Read},
 };
 
 stored! {
@@ -58,6 +58,7 @@ impl Tx {
     /// Which of these Projects are undeleted, by ascending id. They stay so until this transaction ends: whoever stores what
     /// a Project must not be deleted with asks first, after the nodes it locks and before the Session.
     pub async fn keep_projects(&self, ids: &[ProjectId]) -> Result<Vec<ProjectId>, StoreError> {
+        self.take(Rank::Project)?;
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
@@ -78,6 +79,7 @@ impl Tx {
     /// Marks a Project deleted; its keys open nothing from then on. False when there is none. What is stored of it by then is
     /// seen from here on, and nothing more is by whoever asks [`Self::keep_projects`].
     pub async fn delete_project(&self, id: ProjectId) -> Result<bool, StoreError> {
+        self.take(Rank::Project)?;
         let changed = self
             .execute(
                 "UPDATE projects SET deleted_at = $1 WHERE id = $2 AND deleted_at IS NULL",

@@ -1,33 +1,8 @@
 //! States and kinds that exist in tables alone or are shared by several engineers' crates; each is stored as its text.
 
-macro_rules! texts {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),* }
+use oac_model::states;
 
-        impl $name {
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The stored text.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
-
-            pub fn from_text(text: &str) -> Option<Self> {
-                match text { $($text => Some(Self::$variant),)* _ => None }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-texts! {
+states! {
     /// Where a node's limits come from (core.md section 2).
     NodeLimits {
         RecommendedPending = "recommended_pending",
@@ -36,7 +11,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What an enrollment token approves.
     TokenLimits {
         Recommended = "recommended",
@@ -44,7 +19,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What became of the latest observation of an allocation.
     ObservationStatus {
         Observed = "observed",
@@ -55,7 +30,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// How a reset treats busy Sessions (core.md section 14).
     ResetClear {
         Auto = "auto",
@@ -63,7 +38,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What a drain does with idle sandboxes before its deadline (core.md section 15).
     DrainIdle {
         Suspend = "suspend",
@@ -71,7 +46,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What a drain does with active allocations at its deadline.
     DrainThen {
         Archive = "archive",
@@ -79,7 +54,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What a drain does with retained checkpoints.
     DrainRetained {
         Keep = "keep",
@@ -87,7 +62,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// A node's report about one generation.
     GenerationState {
         Preparing = "preparing",
@@ -96,7 +71,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// Whether an allocation's runtime has linked at least once.
     Initialization {
         Pending = "pending",
@@ -104,7 +79,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// Why an allocation entered cleanup; kept with its row.
     CleanupCause {
         /// Its Session was archived.
@@ -125,7 +100,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// What an operator is shown about an allocation (core.md section 10); none is stored as null.
     AllocationDiagnostic {
         NodeUnavailable = "node_unavailable",
@@ -136,7 +111,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// The mutations Core records before it sends them (core.md section 11).
     OperationKind {
         Create = "create",
@@ -151,7 +126,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// How far an operation came.
     OperationState {
         /// Stored; nothing was sent.
@@ -167,7 +142,7 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// How far a Turn's dispatch came (sessions.md section 7).
     Dispatch {
         None = "none",
@@ -177,14 +152,14 @@ texts! {
     }
 }
 
-texts! {
+states! {
     OutputStream {
         Stdout = "stdout",
         Stderr = "stderr",
     }
 }
 
-texts! {
+states! {
     /// What a Session's sandbox is reached for (sessions.md section 4).
     FileOperationKind {
         Read = "read",
@@ -194,14 +169,14 @@ texts! {
     }
 }
 
-texts! {
+states! {
     /// An ended one has no row.
     FileOperationState {
         Open = "open",
     }
 }
 
-texts! {
+states! {
     /// The numbered facts about a Session (sessions.md section 3).
     EventKind {
         SessionCreated = "session.created",

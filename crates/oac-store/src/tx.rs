@@ -51,12 +51,13 @@ pub struct Tx {
 #[derive(Debug)]
 pub struct LastTx(Tx);
 
-/// The last lock taken, in the order of core.md section 2.
+/// The last lock taken, in the order of core.md section 2; Projects come between nodes and Sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub(crate) enum Rank {
     Owner,
     Deployment,
     Node(NodeId),
+    Project,
     Session,
     Allocation,
 }
@@ -67,6 +68,7 @@ impl Rank {
             Self::Owner => "owner",
             Self::Deployment => "deployment",
             Self::Node(_) => "node",
+            Self::Project => "project",
             Self::Session => "session",
             Self::Allocation => "allocation",
         }
@@ -453,7 +455,7 @@ impl Tx {
         self.one(&rest, vec![id.bind()]).await
     }
 
-    fn take(&self, asked: Rank) -> Result<(), StoreError> {
+    pub(crate) fn take(&self, asked: Rank) -> Result<(), StoreError> {
         let mut held = self.held.lock();
         if asked < *held {
             return Err(StoreError::LockOrder {

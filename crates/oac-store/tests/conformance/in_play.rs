@@ -33,7 +33,11 @@ pub(crate) fn compute(
     }
 }
 
-fn checkpoint(allocation_id: AllocationId, operation_id: OperationId, source: i64) -> CheckpointRow {
+pub(crate) fn checkpoint(
+    allocation_id: AllocationId,
+    operation_id: OperationId,
+    source: i64,
+) -> CheckpointRow {
     CheckpointRow {
         operation_id,
         allocation_id,
@@ -52,7 +56,12 @@ fn checkpoint(allocation_id: AllocationId, operation_id: OperationId, source: i6
 }
 
 /// One that was sent and settled.
-async fn settled(tx: &Tx, id: AllocationId, kind: OperationKind, argument: Option<Value>) -> OperationRow {
+pub(crate) async fn settled(
+    tx: &Tx,
+    id: AllocationId,
+    kind: OperationKind,
+    argument: Option<Value>,
+) -> OperationRow {
     let new = NewOperation {
         id: OperationId::random(),
         allocation_id: id,

@@ -16,6 +16,7 @@ mod placing;
 mod resets;
 mod schema;
 mod sessions;
+mod still;
 mod tokens;
 mod turns;
 mod world;
@@ -89,6 +90,8 @@ suite! {
         an_allocation_has_at_most_one_open_operation,
         an_operation_only_moves_forward,
         a_new_owner_closes_what_earlier_ones_left_open;
+    still:
+        what_is_found_still_is_what_may_be_suspended_whatever_the_time;
     sessions:
         a_session_pages_newest_first_and_belongs_to_its_project,
         an_archived_session_never_changes,

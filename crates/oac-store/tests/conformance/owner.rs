@@ -112,11 +112,12 @@ pub(crate) async fn a_released_lease_is_free_at_once_and_renewal_of_a_lost_one_i
 
 pub(crate) async fn locks_are_taken_in_one_order(world: World) {
     let allocation = world.allocation().await;
-    let node = allocation.node_id.unwrap();
+    let (node, project) = (allocation.node_id.unwrap(), allocation.tenant_id);
     let tx = world.begin().await;
     tx.lock_deployment(DeploymentLock::Shared).await.unwrap();
     let other = world.begin_elsewhere_with_shared_deployment().await;
     assert!(tx.lock_node(node).await.unwrap().is_some());
+    assert_eq!(tx.keep_projects(&[project]).await.unwrap(), [project]);
     assert!(tx.lock_session(allocation.session_id).await.unwrap().is_some());
     let locked = tx.lock_allocation(allocation.id).await.unwrap();
     assert_eq!(locked, Some(allocation));
@@ -132,6 +133,15 @@ pub(crate) async fn locks_are_taken_in_one_order(world: World) {
         "{back:?}"
     );
     drop(other);
+    for late in [
+        tx.keep_projects(&[project]).await.map(drop),
+        tx.delete_project(project).await.map(drop),
+    ] {
+        assert!(
+            matches!(late, Err(StoreError::LockOrder { asked: "project", .. })),
+            "{late:?}"
+        );
+    }
 }
 
 impl World {
