@@ -4,6 +4,10 @@
 //! at a time stores what waits: while a transaction is under way whatever arrives is gathered, and goes into the next one
 //! together. Nothing waits for company: a request that comes when nothing is under way begins at once, unless its kind
 //! asks for a [`Shared::PACE`].
+//!
+//! A request may need a row that another transaction holds. Such requests wait apart, so that however many there are they
+//! take up no more than their share of a transaction that others wait for; and where nobody else waits, nothing is asked of
+//! the database for [`HELD_PAUSE`].
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -18,7 +22,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{Core, task::Kind};
+use crate::{Core, limits::HELD_PAUSE, task::Kind};
 
 /// A kind of request whose transactions are shared.
 pub trait Shared: Send + Sized + 'static {
@@ -32,7 +36,7 @@ pub trait Shared: Send + Sized + 'static {
     const NAME: &'static str;
     /// Requests of one transaction at most.
     const MOST: usize;
-    /// Requests that may wait for a transaction; a further one is told so at once. What was put back is not counted.
+    /// Requests that may wait for a transaction; a further one is told so at once. What is put back always has its place.
     const WAITING: usize;
     /// From the begin of one transaction to that of the next, unless [`Self::MOST`] wait.
     const PACE: Duration;
@@ -43,8 +47,25 @@ pub trait Shared: Send + Sized + 'static {
 
     fn key(&self) -> Option<Self::Key>;
 
-    /// Stores requests and answers them. Those it gives back go into the next transaction, before all others.
-    fn store(core: &Core, requests: Vec<Waiting<Self>>) -> impl Future<Output = Vec<Waiting<Self>>> + Send;
+    /// Stores requests and answers them, but for those it gives back.
+    fn store(core: &Core, requests: Vec<Waiting<Self>>) -> impl Future<Output = Left<Self>> + Send;
+}
+
+/// Requests that a transaction left without an answer.
+pub struct Left<R: Shared> {
+    /// They go into the next transaction, before all others.
+    pub(crate) again: Vec<Waiting<R>>,
+    /// What they need is held by another transaction: they try again beside others, or after a pause.
+    pub(crate) held: Vec<Waiting<R>>,
+}
+
+impl<R: Shared> Default for Left<R> {
+    fn default() -> Self {
+        Self {
+            again: Vec::new(),
+            held: Vec::new(),
+        }
+    }
 }
 
 /// One request, and who waits for its answer.
@@ -68,29 +89,41 @@ impl<R: Shared> Waiting<R> {
 /// The requests of one kind that wait.
 pub struct Gathering<R: Shared> {
     inner: Mutex<Inner<R>>,
-    /// A whole transaction's worth waits.
-    full: Notify,
+    /// A transaction may be due earlier than it was.
+    earlier: Notify,
 }
 
 struct Inner<R: Shared> {
     waiting: VecDeque<Waiting<R>>,
+    /// Those that wait for what another transaction holds. No two are of one key, and none of `waiting` is of an earlier
+    /// request of its key.
+    held: VecDeque<Waiting<R>>,
     /// A task is storing.
     storing: bool,
     /// Requests of the transaction that was begun last.
     under_way: usize,
     began: Option<Instant>,
+    ended: Option<Instant>,
 }
 
 impl<R: Shared> Default for Gathering<R> {
     fn default() -> Self {
         Self {
-            inner: Mutex::new(Inner {
-                waiting: VecDeque::new(),
-                storing: false,
-                under_way: 0,
-                began: None,
-            }),
-            full: Notify::new(),
+            inner: Mutex::new(Inner::default()),
+            earlier: Notify::new(),
+        }
+    }
+}
+
+impl<R: Shared> Default for Inner<R> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            held: VecDeque::new(),
+            storing: false,
+            under_way: 0,
+            began: None,
+            ended: None,
         }
     }
 }
@@ -135,13 +168,19 @@ impl<R: Shared> Drop for Storing<'_, R> {
         inner.storing = false;
         inner.under_way = 0;
         inner.waiting.clear();
+        inner.held.clear();
     }
 }
 
 impl<R: Shared> Gathering<R> {
     /// Requests that wait for a transaction, those in the one that runs not counted.
     pub fn waiting(&self) -> usize {
-        self.inner.lock().waiting.len()
+        self.inner.lock().count()
+    }
+
+    /// Of these, those that wait for what another transaction holds.
+    pub fn held(&self) -> usize {
+        self.inner.lock().held.len()
     }
 
     /// Requests of the transaction that runs.
@@ -152,48 +191,53 @@ impl<R: Shared> Gathering<R> {
     /// Requests that have no answer yet.
     pub fn unanswered(&self) -> usize {
         let inner = self.inner.lock();
-        inner.waiting.len() + inner.under_way
+        inner.count() + inner.under_way
     }
 
     /// True when the caller has to start what stores.
     fn add(&self, waiting: Waiting<R>) -> Result<bool, Unanswered> {
         let mut inner = self.inner.lock();
-        if inner.waiting.len() >= R::WAITING {
+        if inner.count() >= R::WAITING {
             return Err(Unanswered::Full);
         }
         inner.waiting.push_back(waiting);
-        if inner.waiting.len() == R::MOST {
-            self.full.notify_one();
+        let others = inner.waiting.len();
+        if others == R::MOST || others == 1 && !inner.held.is_empty() {
+            self.earlier.notify_one();
         }
         Ok(!std::mem::replace(&mut inner.storing, true))
     }
 
     /// After a transaction.
-    fn put_back(&self, left: Vec<Waiting<R>>) {
+    fn put_back(&self, left: Left<R>) {
         let mut inner = self.inner.lock();
         inner.under_way = 0;
-        inner.put_back(left);
+        inner.ended = Some(Instant::now());
+        inner.put_back(left.again);
+        inner.held.extend(left.held);
     }
 
     /// The requests of the next transaction; `None` when nothing waits, and then storing is over.
     async fn next(&self) -> Option<Vec<Waiting<R>>> {
-        let due = {
-            let mut inner = self.inner.lock();
-            if inner.waiting.is_empty() {
-                inner.storing = false;
-                return None;
-            }
-            let full = inner.waiting.len() >= R::MOST;
-            inner.began.filter(|_| !full).map(|began| began + R::PACE)
-        };
-        match due.filter(|due| *due > Instant::now()) {
-            Some(due) => tokio::select! {
+        loop {
+            let due = {
+                let mut inner = self.inner.lock();
+                if inner.count() == 0 {
+                    inner.storing = false;
+                    return None;
+                }
+                inner.due()
+            };
+            let Some(due) = due.filter(|due| *due > Instant::now()) else {
+                break;
+            };
+            tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                () = self.full.notified() => {}
-            },
-            // Whoever was just answered and asks again at once is in the next transaction, not in the one after it.
-            None => tokio::task::yield_now().await,
+                () = self.earlier.notified() => {}
+            }
         }
+        // Whoever was just answered and asks again at once is in the next transaction, not in the one after it.
+        tokio::task::yield_now().await;
         let mut inner = self.inner.lock();
         inner.began = Some(Instant::now());
         Some(inner.take())
@@ -201,33 +245,70 @@ impl<R: Shared> Gathering<R> {
 }
 
 impl<R: Shared> Inner<R> {
-    /// Requests in the order they came, of one scope and no two of one key.
-    fn take(&mut self) -> Vec<Waiting<R>> {
-        let mut taken: Vec<Waiting<R>> = Vec::new();
-        let (mut keys, mut left) = (HashSet::new(), Vec::new());
-        while taken.len() < R::MOST
-            && let Some(next) = self.waiting.pop_front()
-        {
-            let shares = taken
-                .first()
-                .is_none_or(|first| first.request.scope() == next.request.scope());
-            // A key's later request waits behind its earlier one, whatever that waits for.
-            let first_of_key = next.request.key().is_none_or(|key| keys.insert(key));
-            if shares && first_of_key {
-                taken.push(next);
-            } else {
-                left.push(next);
-            }
+    fn count(&self) -> usize {
+        self.waiting.len() + self.held.len()
+    }
+
+    /// When the next transaction is due; `None` at once.
+    fn due(&self) -> Option<Instant> {
+        if self.waiting.len() >= R::MOST {
+            return None;
         }
+        let paced = self.began.map(|began| began + R::PACE);
+        let rested = self.ended.filter(|_| self.waiting.is_empty());
+        paced.max(rested.map(|ended| ended + HELD_PAUSE))
+    }
+
+    /// Requests of one scope and no two of one key, the held ones first, all in the order they came. Half of a transaction
+    /// is for those that are not held, as far as they need it.
+    fn take(&mut self) -> Vec<Waiting<R>> {
+        let mut taking = Taking {
+            taken: Vec::new(),
+            keys: HashSet::new(),
+        };
+        let room = R::MOST - self.waiting.len().min(R::MOST / 2);
+        let left = taking.take(&mut self.held, room);
+        self.held.extend(left);
+        taking
+            .keys
+            .extend(self.held.iter().filter_map(|w| w.request.key()));
+        let left = taking.take(&mut self.waiting, R::MOST);
         self.put_back(left);
-        self.under_way = taken.len();
-        taken
+        self.under_way = taking.taken.len();
+        taking.taken
     }
 
     fn put_back(&mut self, left: Vec<Waiting<R>>) {
         for waiting in left.into_iter().rev() {
             self.waiting.push_front(waiting);
         }
+    }
+}
+
+/// What a transaction takes.
+struct Taking<R: Shared> {
+    taken: Vec<Waiting<R>>,
+    keys: HashSet<R::Key>,
+}
+
+impl<R: Shared> Taking<R> {
+    /// Takes of a queue until there are `most`; those that cannot share the transaction are left.
+    fn take(&mut self, queue: &mut VecDeque<Waiting<R>>, most: usize) -> Vec<Waiting<R>> {
+        let mut left = Vec::new();
+        while self.taken.len() < most
+            && let Some(next) = queue.pop_front()
+        {
+            let first = self.taken.first();
+            let shares = first.is_none_or(|first| first.request.scope() == next.request.scope());
+            // A key's later request waits behind its earlier one, whatever that waits for.
+            let first_of_key = next.request.key().is_none_or(|key| self.keys.insert(key));
+            if shares && first_of_key {
+                self.taken.push(next);
+            } else {
+                left.push(next);
+            }
+        }
+        left
     }
 }
 
@@ -259,8 +340,8 @@ mod tests {
             self.1
         }
 
-        async fn store(_: &Core, _: Vec<Waiting<Self>>) -> Vec<Waiting<Self>> {
-            Vec::new()
+        async fn store(_: &Core, _: Vec<Waiting<Self>>) -> Left<Self> {
+            Left::default()
         }
     }
 
@@ -277,8 +358,21 @@ mod tests {
         Inner {
             waiting: asked.collect(),
             storing: true,
-            under_way: 0,
-            began: None,
+            ..Inner::default()
+        }
+    }
+
+    fn again(left: Vec<Waiting<Asked>>) -> Left<Asked> {
+        Left {
+            again: left,
+            ..Left::default()
+        }
+    }
+
+    fn held(left: Vec<Waiting<Asked>>) -> Left<Asked> {
+        Left {
+            held: left,
+            ..Left::default()
         }
     }
 
@@ -314,7 +408,7 @@ mod tests {
         );
         assert_eq!(ask(Asked::WAITING), Ok(false));
         // What is put back lost no place.
-        gathering.put_back(taken);
+        gathering.put_back(again(taken));
         assert_eq!(gathering.unanswered(), Asked::WAITING + 1);
         assert_eq!(ask(0), Err(Unanswered::Full));
     }
@@ -326,5 +420,60 @@ mod tests {
         assert_eq!(first.len(), Asked::MOST);
         inner.put_back(first.split_off(2));
         assert_eq!(taken(&mut inner), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn held_requests_however_many_leave_half_of_a_transaction_to_others_and_take_turns_in_the_rest() {
+        let gathering = Gathering::<Asked>::default();
+        for number in 0..6 {
+            gathering.add(waiting(number, 1, None)).unwrap();
+        }
+        let take = || taken(&mut gathering.inner.lock());
+        let put_held = |numbers: &[usize]| {
+            gathering.put_back(held(numbers.iter().map(|n| waiting(*n, 1, None)).collect()));
+        };
+        assert_eq!(take(), [0, 1, 2, 3]);
+        put_held(&[0, 1, 2, 3]);
+        // Nobody is passed by who is not held, and nobody else is behind them.
+        assert_eq!(take(), [0, 1, 4, 5]);
+        put_held(&[0, 1, 4, 5]);
+        assert_eq!(gathering.held(), 6);
+        gathering.add(waiting(6, 1, None)).unwrap();
+        assert_eq!(take(), [2, 3, 0, 6]);
+        put_held(&[2, 3, 0]);
+        assert_eq!(take(), [1, 4, 5, 2]);
+    }
+
+    #[test]
+    fn what_is_held_has_its_keys_later_requests_wait_behind_it_though_it_is_in_no_transaction() {
+        let mut inner = gathered([(1, Some(8)), (1, Some(9)), (1, None), (1, Some(9)), (1, None)]);
+        let of_key = |number, key| waiting(number, 1, Some(key));
+        inner.held.extend([of_key(10, 1), of_key(11, 7), of_key(12, 9)]);
+        // The last of the held ones finds no room.
+        assert_eq!(taken(&mut inner), [10, 11, 0, 2]);
+        assert_eq!(taken(&mut inner), [12, 4]);
+        assert_eq!(taken(&mut inner), [1]);
+        assert_eq!(taken(&mut inner), [3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_but_held_requests_waits_a_pause_comes_first_and_whoever_comes_ends_it() {
+        let gathering = Gathering::<Asked>::default();
+        gathering.add(waiting(0, 1, None)).unwrap();
+        let first = gathering.next().await.unwrap();
+        gathering.put_back(held(first));
+        let began = Instant::now();
+        let second = gathering.next().await.unwrap();
+        let waited = began.elapsed();
+        assert_eq!(second.len(), 1);
+        // A timer is as fine as a millisecond.
+        assert!(
+            (HELD_PAUSE..HELD_PAUSE + Duration::from_millis(2)).contains(&waited),
+            "{waited:?}"
+        );
+        gathering.put_back(held(second));
+        let began = Instant::now();
+        let (third, _) = tokio::join!(gathering.next(), async { gathering.add(waiting(1, 1, None)) });
+        assert_eq!((third.unwrap().len(), began.elapsed()), (2, Duration::ZERO));
     }
 }

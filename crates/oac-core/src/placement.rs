@@ -15,13 +15,14 @@
 
 pub mod memory;
 pub(crate) mod pressure;
+mod search;
 mod step;
 mod view;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use oac_lifecycle::placement::{Answer, Deployment, Mode, Node, Request, place, recheck};
@@ -34,16 +35,15 @@ use oac_telemetry::traces::Parent;
 use crate::{
     Core, allocations,
     http::{ApiError, error::Chain},
-    limits::{HELD_LONGEST, HELD_PAUSE, HELD_SHORTLY},
+    limits::{HELD_LONGEST, HELD_PAUSE},
     task::Kind,
 };
 
+pub(crate) use search::{GoOn, Misfit, Search};
 pub(crate) use step::Step;
 use view::locked_node_views;
 pub(crate) use view::{deployment_view, node_view, pin, view_of};
 
-/// Transactions tried for one demand; each failed one teaches memory about one node.
-const ATTEMPTS: usize = 64;
 /// How often memory's deployment is read again, beside the reads after each write.
 const DEPLOYMENT_REFRESH: Duration = Duration::from_secs(2);
 
@@ -219,8 +219,9 @@ pub async fn begin(core: &Core, demand: Demand) -> Result<Placing<'_>, PlaceErro
     begin_within(core, demand, HELD_LONGEST).await
 }
 
-/// As [`begin`], waiting so long for the row of a node that others hold.
-pub(crate) async fn begin_within(
+/// As [`begin`], waiting so long for the row of a node that others hold. Without patience every node that takes the demand
+/// is still looked at once.
+pub async fn begin_within(
     core: &Core,
     demand: Demand,
     patience: Duration,
@@ -276,58 +277,9 @@ async fn choose_and_lock<'a>(
         };
         tx.rollback().await?;
         drop(choice);
-        search.go_on(misfit)?;
-        if let Misfit::Held(_) = misfit {
+        if search.go_on(misfit)? == GoOn::Later {
             tokio::time::sleep(HELD_PAUSE).await;
         }
-    }
-}
-
-/// One demand's way from transaction to transaction.
-#[derive(Debug)]
-pub(crate) struct Search {
-    /// So long a row that others hold is waited for.
-    patience: Duration,
-    /// Transactions in which what was chosen for it no longer fitted.
-    misfits: usize,
-    /// Nodes whose rows others held, and since when it was looked at them.
-    held: BTreeMap<NodeId, Instant>,
-}
-
-impl Search {
-    pub(crate) fn with_patience(patience: Duration) -> Self {
-        Self {
-            patience,
-            misfits: 0,
-            held: BTreeMap::new(),
-        }
-    }
-
-    /// Another transaction is due.
-    ///
-    /// # Errors
-    /// Enough were tried.
-    pub(crate) fn go_on(&mut self, misfit: Misfit) -> Result<(), PlaceError> {
-        if let Misfit::Held(node) = misfit {
-            let since = self.held.entry(node).or_insert_with(Instant::now);
-            if since.elapsed() >= self.patience {
-                return Err(PlaceError::Held);
-            }
-            return Ok(());
-        }
-        self.misfits += 1;
-        if self.misfits == ATTEMPTS {
-            tracing::warn!("a demand found no node that still fits after {ATTEMPTS} attempts");
-            return Err(PlaceError::Refused(Answer::Unavailable));
-        }
-        Ok(())
-    }
-
-    /// Nodes that are not waited for while there are others.
-    fn passed_over(&self) -> BTreeSet<NodeId> {
-        let long = |since: &Instant| since.elapsed() >= HELD_SHORTLY;
-        let held = self.held.iter().filter(|(_, since)| long(since));
-        held.map(|(node, _)| *node).collect()
     }
 }
 
@@ -366,15 +318,6 @@ pub(crate) enum Checked {
     Refused(Answer),
     /// The deployment is another than remembered: choose again.
     Changed,
-}
-
-/// Why a demand is not stored where it was to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Misfit {
-    /// The node or the deployment is not as remembered, which is corrected.
-    Changed,
-    /// Another transaction holds the row of this node.
-    Held(NodeId),
 }
 
 /// Nodes as they are under their locks, with the demands that fit.
@@ -458,7 +401,7 @@ pub(crate) async fn check(
     for (request, id, pin) in chosen {
         let Some((_, node)) = nodes.get(id) else {
             found.push(Err(if retired.contains(id) {
-                Misfit::Changed
+                Misfit::Unfit(*id)
             } else {
                 Misfit::Held(*id)
             }));
@@ -475,7 +418,7 @@ pub(crate) async fn check(
             Ok(()) => *beside += 1,
             Err(refused) => tracing::debug!(node_id = %id, %refused, "a chosen node no longer fits"),
         }
-        found.push(fits.map_err(|_| Misfit::Changed));
+        found.push(fits.map_err(|_| Misfit::Unfit(*id)));
     }
     for ((_, id, _), found) in chosen.iter().zip(&found) {
         if let (Err(_), Some((ticket, node))) = (found, nodes.get_mut(id)) {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Core,
-    gathering::{self, Gathering, Shared, Waiting},
+    gathering::{self, Gathering, Left, Shared, Waiting},
     http::error::Chain,
     hub::CallOutcome,
 };
@@ -69,7 +69,7 @@ impl Shared for Sample {
         Some(self.seen.allocation_id)
     }
 
-    async fn store(core: &Core, samples: Vec<Waiting<Self>>) -> Vec<Waiting<Self>> {
+    async fn store(core: &Core, samples: Vec<Waiting<Self>>) -> Left<Self> {
         let seen: Vec<Seen> = samples.iter().map(|w| w.request.seen.clone()).collect();
         if let Some(first) = samples.first()
             && let Err(error) = stored(core, &first.request.ownership, &seen).await
@@ -79,7 +79,7 @@ impl Shared for Sample {
         for waiting in samples {
             waiting.answer(());
         }
-        Vec::new()
+        Left::default()
     }
 }
 

@@ -15,7 +15,7 @@ use oac_store::{Ownership, StoreError};
 use super::{Answer, Report, Said, Subject, TRIES, record};
 use crate::{
     Core,
-    gathering::{self, Gathering, Shared, Waiting},
+    gathering::{self, Gathering, Left, Shared, Waiting},
     http::error::Chain,
     limits::HELD_LONGEST,
 };
@@ -48,7 +48,7 @@ impl Shared for Report {
         Some(self.subject.node_id)
     }
 
-    async fn store(core: &Core, reports: Vec<Waiting<Self>>) -> Vec<Waiting<Self>> {
+    async fn store(core: &Core, reports: Vec<Waiting<Self>>) -> Left<Self> {
         store(core, reports).await
     }
 }
@@ -65,7 +65,7 @@ pub(super) async fn stored(core: &Arc<Core>, subject: &Subject, said: Said) -> A
 }
 
 /// Stores reports and answers each; those whose node's row is held come again.
-async fn store(core: &Core, waiting: Vec<Waiting<Report>>) -> Vec<Waiting<Report>> {
+async fn store(core: &Core, waiting: Vec<Waiting<Report>>) -> Left<Report> {
     let reports: Vec<&Report> = waiting.iter().map(|w| &w.request).collect();
     let answers = match tried(core, &reports).await {
         Ok(answers) => answers,
@@ -83,21 +83,21 @@ async fn store(core: &Core, waiting: Vec<Waiting<Report>>) -> Vec<Waiting<Report
             reports.iter().map(failed).collect()
         }
     };
-    let mut again = Vec::new();
+    let mut left = Left::default();
     for (mut waiting, answer) in waiting.into_iter().zip(answers) {
         match answer {
             Some(answer) => waiting.answer(answer),
             None => {
                 let since = *waiting.request.held.get_or_insert_with(Instant::now);
                 if since.elapsed() < HELD_LONGEST * TRIES {
-                    again.push(waiting);
+                    left.held.push(waiting);
                 } else {
                     waiting.answer(Err(RecordFailure::Storage));
                 }
             }
         }
     }
-    again
+    left
 }
 
 async fn tried(core: &Core, reports: &[&Report]) -> Result<Vec<Option<Answer>>, StoreError> {

@@ -3,8 +3,8 @@
 //! An admission stores little and a database makes each transaction durable on its own, so what arrives while one is
 //! stored is stored together in the next. Each request is still judged alone: by placement before the transaction, by the
 //! rows under their locks in it, beside those before it in the same transaction. What is refused writes nothing
-//! (INV-C11), and what fits no longer, or finds its node's row held by another transaction, chooses again and goes into the
-//! next one: no node's row is waited for. What the database refuses for what one of them says is stored again one by one.
+//! (INV-C11), and what fits no longer chooses again and goes into the next one. So does what finds its node's row held by
+//! another transaction, behind whatever else waits: no node's row is waited for. What the database refuses for what one of them says is stored again one by one.
 //! Only what happens to the whole transaction (the database is busy, does not answer the commit, or another Core owns it)
 //! happens to all in it.
 
@@ -20,9 +20,9 @@ use serde_json::json;
 use super::{idempotency::Keyed, view};
 use crate::{
     Core, allocations,
-    gathering::{self, Gathering, Shared, Unanswered, Waiting},
-    limits::{ADMISSIONS_PER_TRANSACTION, ADMISSIONS_WAITING, HELD_LONGEST, HELD_PAUSE},
-    placement::{self, Checked, Demand, Misfit, PlaceError, Placed, Search, Step, memory::Choice},
+    gathering::{self, Gathering, Left, Shared, Unanswered, Waiting},
+    limits::{ADMISSIONS_PER_TRANSACTION, ADMISSIONS_WAITING, HELD_LONGEST},
+    placement::{self, Checked, Demand, GoOn, Misfit, PlaceError, Placed, Search, Step, memory::Choice},
 };
 
 /// A Session that is to be stored with its placement.
@@ -101,19 +101,22 @@ impl Shared for Admission {
         self.keyed.as_ref().map(Keyed::key)
     }
 
-    async fn store(core: &Core, waiting: Vec<Waiting<Self>>) -> Vec<Waiting<Self>> {
+    async fn store(core: &Core, waiting: Vec<Waiting<Self>>) -> Left<Self> {
         // Who left before anything was done for them gets no Session that nobody knows of.
         let waiting: Vec<_> = waiting.into_iter().filter(|w| !w.is_left()).collect();
         let admissions: Vec<&Admission> = waiting.iter().map(|w| &w.request).collect();
         let fates = fates(core, &admissions).await;
-        let all_held = fates.iter().all(|fate| matches!(fate, Err(Misfit::Held(_))));
-        let mut again = Vec::new();
+        let mut left = Left::default();
         for (mut waiting, fate) in waiting.into_iter().zip(fates) {
             let outcome = match fate {
                 Ok(outcome) => outcome,
                 Err(misfit) => match waiting.request.search.go_on(misfit) {
-                    Ok(()) => {
-                        again.push(waiting);
+                    Ok(GoOn::AtOnce) => {
+                        left.again.push(waiting);
+                        continue;
+                    }
+                    Ok(GoOn::Later) => {
+                        left.held.push(waiting);
                         continue;
                     }
                     Err(PlaceError::Refused(answer)) => refused(core, answer),
@@ -122,10 +125,7 @@ impl Shared for Admission {
             };
             tell(waiting, outcome);
         }
-        if all_held && !again.is_empty() {
-            tokio::time::sleep(HELD_PAUSE).await;
-        }
-        again
+        left
     }
 }
 

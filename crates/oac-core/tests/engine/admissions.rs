@@ -62,10 +62,10 @@ async fn until_unanswered(core: &TestCore, count: usize) {
     .await;
 }
 
-/// All of them look at the held row of their node in one transaction, and in each one after it.
-async fn until_together(core: &TestCore, count: usize) {
-    world::eventually("all of them are under way", async || {
-        core.core().admissions.under_way() == count
+/// All of them found the row of their node held, and go into each transaction from now on.
+async fn until_held(core: &TestCore, count: usize) {
+    world::eventually("all of them wait for the row", async || {
+        core.core().admissions.held() == count
     })
     .await;
 }
@@ -299,7 +299,7 @@ async fn killed(on: On, side: Side) {
     }
     let asked = behind_first(&core, &KEYS).await;
     if let On::Postgres = on {
-        until_together(&core, KEYS.len()).await;
+        until_held(&core, KEYS.len()).await;
     }
     // This one first; then that of all of them.
     faults.die_at(2, side);
@@ -371,7 +371,7 @@ async fn pg_the_connection_that_breaks_at_a_commit_breaks_it_for_all_in_it_and_e
     let tx = world::begin(&core).await;
     tx.lock_node(node.id()).await.unwrap();
     let asked = behind_first(&core, &KEYS).await;
-    until_together(&core, KEYS.len()).await;
+    until_held(&core, KEYS.len()).await;
     let own = faults.hold_next(Side::Before);
     let letting_go = start(tx.commit());
     own.reached().await;
@@ -433,19 +433,29 @@ async fn pg_a_node_whose_row_is_held_delays_no_admission_to_another() {
 
 // inv: INV-C11, INV-C32
 #[tokio::test]
-async fn pg_who_wants_a_held_node_alone_waits_for_it_and_keeps_nobody_waiting() {
+async fn pg_however_many_want_a_held_node_alone_they_wait_for_it_and_keep_nobody_waiting() {
+    /// More than a transaction takes.
+    const CROWD: u32 = 70;
     let core = world::core(On::Postgres).await;
-    let (held, _open) = (Node::start(&core, 3).await, Node::start(&core, 6).await);
+    let (held, _open) = (Node::start(&core, CROWD).await, Node::start(&core, 6).await);
     let labels = json!({ "labels": { "zone": "a" } });
     let path = format!("/core/v1/sandbox/nodes/{}/labels", held.id());
     core.operator(Method::PUT, &path, Some(&labels)).await.expect(200);
-    let zone = |key: &str| ask(&core, key, json!({ "name": key, "node_labels": { "zone": "a" } }));
+    let zone = |_| {
+        let (core_, mut new) = (core.core().clone(), fresh(&core));
+        new.required_labels = [("zone".to_owned(), "a".to_owned())].into();
+        let id = new.id;
+        start(async move {
+            let admitted = admit(&core_, new, None, Default::default()).await;
+            admitted.map(|_| id)
+        })
+    };
 
     let tx = world::begin(&core).await;
     tx.lock_node(held.id()).await.unwrap();
-    let waiting = ["a", "b"].map(zone);
+    let waiting: Vec<_> = (0..CROWD).map(zone).collect();
     let elsewhere = world::while_open(&tx, async {
-        until_unanswered(&core, 2).await;
+        until_held(&core, waiting.len()).await;
         all(&core, &["c", "d", "e"]).await
     })
     .await;
@@ -454,10 +464,10 @@ async fn pg_who_wants_a_held_node_alone_waits_for_it_and_keeps_nobody_waiting() 
     assert_eq!(stored(&core).await, told);
     tx.rollback().await.unwrap();
     for answer in waiting {
-        told.insert(created(&answer.await.unwrap()));
+        told.insert(answer.await.unwrap().unwrap());
     }
     assert_eq!(stored(&core).await, told);
-    assert_eq!(active(&core, &held).await, 2);
+    assert_eq!(active(&core, &held).await, u64::from(CROWD));
 }
 
 /// What the database refuses of one (here an Environment that is placed already) fails nobody else.

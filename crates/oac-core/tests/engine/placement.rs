@@ -212,6 +212,43 @@ async fn an_environment_is_placed_at_most_once() {
     assert_eq!(rows(&core).await, (1, 1, 0));
 }
 
+// inv: INV-C32
+#[tokio::test]
+async fn pg_who_waits_for_no_row_looks_at_each_node_that_takes_the_demand_and_gives_up_where_all_are_held() {
+    let core = world::core(On::Postgres).await;
+    let (held, open) = (Node::start(&core, 3).await, Node::start(&core, 3).await);
+    let session = oac_store::NewSession {
+        id: oac_model::SessionId::random(),
+        project_id: core.project_id,
+        environment_id: oac_model::EnvironmentId::random(),
+        name: None,
+        network: Default::default(),
+        required_labels: Default::default(),
+        metadata: Default::default(),
+    };
+    let tx = world::begin(&core).await;
+    tx.insert_session(&session).await.unwrap();
+    tx.commit().await.unwrap();
+    let demand = || oac_core::placement::Demand {
+        project_id: session.project_id,
+        session_id: session.id,
+        environment_id: session.environment_id,
+        request: Default::default(),
+        parent: Default::default(),
+    };
+    let at_once = || oac_core::placement::begin_within(core.core(), demand(), std::time::Duration::ZERO);
+    let first = world::begin(&core).await;
+    first.lock_node(held.id()).await.unwrap();
+    let second = world::begin(&core).await;
+    second.lock_node(open.id()).await.unwrap();
+    let given_up = at_once().await.map(drop);
+    assert!(matches!(given_up, Err(PlaceError::Held)), "{given_up:?}");
+    second.rollback().await.unwrap();
+    let placed = at_once().await.unwrap().commit().await.unwrap();
+    assert_eq!(placed.node_id, open.id());
+    first.rollback().await.unwrap();
+}
+
 /// Lets owner commits through one by one, each held between its being made and its being known, until `seen` says so. The
 /// commit that made it so is still held when this returns.
 async fn held_once(core: &TestCore, first: Hold, seen: impl AsyncFn() -> bool) -> Hold {
