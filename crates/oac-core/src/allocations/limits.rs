@@ -59,8 +59,8 @@ pub(super) const RELIEF_MILLIS: i64 = 1_000;
 pub(super) const RELIEF_WAIT_MILLIS: i64 = 60_000;
 /// Full nodes without an idle sandbox that are passed over for one demand at a time.
 pub(super) const RELIEF_NODES: usize = 16;
-/// Full nodes that one pass over all demands looks at.
-pub(super) const RELIEF_NODES_LOOKED: usize = 64;
+/// Full nodes and wanted checkpoints that one pass over all demands looks at; more than one demand needs.
+pub(super) const RELIEF_LOOKS: usize = 64;
 /// Sandboxes of one node that are looked at.
 pub(super) const RELIEF_CANDIDATES: u64 = 32;
 /// One that was to be suspended early, was not busy and was not suspended is not chosen again before.

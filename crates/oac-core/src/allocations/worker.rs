@@ -6,6 +6,8 @@
 //! are looked through that something is to be done for, whoever told of them.
 
 mod plan;
+mod relieve;
+mod unreadable;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -34,6 +36,7 @@ use super::{
     suspension::{self as held, Told},
 };
 use crate::{Core, http::error::Chain, placement::pressure::Wanted, task::Kind};
+use unreadable::Unreadable;
 
 /// What one owner remembers of one allocation.
 struct Tracked {
@@ -85,12 +88,9 @@ struct Worker {
     _stop: DropGuard,
     stopping: CancellationToken,
     waiting: Waiting,
-    /// Allocations of which something cannot be read, and until when that is not said again.
-    unreadable: HashMap<AllocationId, Millis>,
+    unreadable: Unreadable,
     /// Demands that fit nowhere, each with the one sandbox that is being suspended for it.
     relieving: BTreeMap<Wanted, AllocationId>,
-    /// Demands that the last pass over them did not come to.
-    unrelieved: Vec<Wanted>,
     /// Demands are looked at no earlier.
     relieve_at: Millis,
     /// The earliest `due` of all tracked, or earlier.
@@ -173,9 +173,8 @@ impl Worker {
             _stop: stopping.clone().drop_guard(),
             stopping,
             waiting: Waiting::default(),
-            unreadable: HashMap::new(),
+            unreadable: Unreadable::default(),
             relieving: BTreeMap::new(),
-            unrelieved: Vec::new(),
             relieve_at: 0,
             next_due: 0,
             scan_at: 0,
@@ -231,6 +230,9 @@ impl Worker {
                 .await?;
             let Some(last) = page.last() else { break };
             after = Some(last);
+            for (id, error) in page.unreadable {
+                self.pass_over(id, error)?;
+            }
             for row in &page.rows {
                 let spread = spread(row.id);
                 self.track(row).sampled = spread - limits::SAMPLE_MILLIS;
@@ -242,6 +244,9 @@ impl Worker {
             let page = read.allocations_owing_kills(after, limits::PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last);
+            for (id, error) in page.unreadable {
+                self.pass_over(id, error)?;
+            }
             for row in &page.rows {
                 self.track(row);
             }
@@ -334,6 +339,7 @@ impl Worker {
         }
         for id in gone {
             self.tracked.remove(&id);
+            self.unreadable.forget(id);
         }
         Ok(())
     }
@@ -341,23 +347,22 @@ impl Worker {
     async fn plan(&mut self, row: AllocationRow) -> Result<(), StoreError> {
         let id = row.id;
         match self.consider(row).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.unreadable.forget(id);
+                Ok(())
+            }
             Err(error) => self.pass_over(id, error),
         }
     }
 
-    /// A stored value that this version cannot read keeps its own allocation from being planned, and no other.
+    /// A stored value that this version cannot read keeps its own allocation from being planned, and no other. What was
+    /// remembered of it is nothing to go by any more: once it can be read, it is as after a takeover.
     fn pass_over(&mut self, id: AllocationId, error: StoreError) -> Result<(), StoreError> {
         if !matches!(error, StoreError::Stored { .. }) {
             return Err(error);
         }
-        let again = self.now() + limits::UNREADABLE_MILLIS;
-        if let Some(tracked) = self.tracked.get_mut(&id) {
-            tracked.due = again;
-        }
-        let said = self.unreadable.entry(id).or_insert(Millis::MIN);
-        if *said <= again - limits::UNREADABLE_MILLIS {
-            *said = again;
+        self.tracked.remove(&id);
+        if self.unreadable.note(id, self.now()) {
             tracing::error!(event = "allocation_unreadable", allocation_id = %id, error = %Chain(&error), "an allocation is not planned");
         }
         Ok(())
@@ -372,7 +377,6 @@ impl Worker {
             return Vec::new();
         }
         self.scan_at = now + limits::SCAN_MILLIS;
-        self.next_due = Millis::MAX;
         let wanted = self.core.pokes.take_wanted();
         for tracked in self.tracked.values_mut() {
             if wanted.contains(&tracked.session_id) {
@@ -381,7 +385,8 @@ impl Worker {
         }
         let mut connected: HashMap<NodeId, Option<ConnectionId>> = HashMap::new();
         let mut readiness: HashMap<(NodeId, Generation), bool> = HashMap::new();
-        let mut due = Vec::new();
+        let mut due: Vec<AllocationId> = self.unreadable.due(now).collect();
+        self.next_due = self.unreadable.next(now).unwrap_or(Millis::MAX);
         for (id, tracked) in &self.tracked {
             if self.in_flight.contains(id) {
                 continue;
@@ -411,6 +416,9 @@ impl Worker {
     /// Whether the row would be planned as it was the last time: its time has not come, and nothing it was planned with
     /// is different. A node that is away may leave very many of them, and there are many pokes.
     fn rests(&self, row: &AllocationRow) -> bool {
+        if self.unreadable.rests(row.id, self.now()) {
+            return true;
+        }
         let Some(tracked) = self.tracked.get(&row.id) else {
             return false;
         };
@@ -521,74 +529,10 @@ impl Worker {
         }
     }
 
-    /// Begins to make room for what fits nowhere: one sandbox at a time for each demand. One that is no longer idle, or is
-    /// not suspended in time, counts no more.
-    async fn relieve(&mut self) -> Result<(), StoreError> {
-        if self.now() < self.relieve_at || !self.feels_pressure() {
-            return Ok(());
-        }
-        let relieved = self.relieve_each().await;
-        // From its end: what takes long leaves room for the rest.
-        self.relieve_at = self.now() + limits::RELIEF_MILLIS;
-        relieved
-    }
-
-    fn feels_pressure(&self) -> bool {
-        self.core.pokes.pressure.is_felt() || !self.unrelieved.is_empty()
-    }
-
-    async fn relieve_each(&mut self) -> Result<(), StoreError> {
-        let now = self.now();
-        let (relieving, tracked) = (&mut self.relieving, &self.tracked);
-        relieving.retain(|_, id| {
-            let early = tracked.get(id).and_then(|tracked| tracked.early);
-            early.is_some_and(|until| now < until)
-        });
-        let mut demands = std::mem::take(&mut self.unrelieved);
-        let new = self.core.pokes.pressure.take();
-        demands.extend(
-            new.into_iter()
-                .filter(|wanted| !demands.contains(wanted))
-                .collect::<Vec<_>>(),
-        );
-        if !held::makes_room(&self.core).await? {
-            return Ok(());
-        }
-        let mut looked = held::Looked::default();
-        for wanted in demands {
-            if self.relieving.contains_key(&wanted) {
-                continue;
-            }
-            let tracked = &self.tracked;
-            let passed_over = |id| {
-                tracked
-                    .get(&id)
-                    .is_none_or(|tracked| !tracked.may_come_early(now))
-            };
-            let id = match held::relief(&self.core, &wanted, &mut looked, passed_over).await? {
-                held::Relief::Suspend(id) => id,
-                held::Relief::Nothing => continue,
-                held::Relief::Unlooked => {
-                    self.unrelieved.push(wanted);
-                    continue;
-                }
-            };
-            if let Some(tracked) = self.tracked.get_mut(&id) {
-                tracing::info!(allocation_id = %id, "suspending an idle sandbox early: a demand fits nowhere");
-                tracked.early = Some(now + limits::RELIEF_WAIT_MILLIS);
-                tracked.tried = now + limits::RELIEF_AGAIN_MILLIS;
-                tracked.due = now;
-                (self.next_due, self.scan_at) = (now, now);
-                self.relieving.insert(wanted, id);
-            }
-        }
-        Ok(())
-    }
-
     fn pause(&self) -> Duration {
         let now = self.now();
         let placing = self.waiting.next().unwrap_or(Millis::MAX);
-        let relieving = match self.feels_pressure() {
+        let relieving = match self.core.pokes.pressure.is_felt() {
             true => self.relieve_at,
             false => Millis::MAX,
         };

@@ -19,13 +19,18 @@ fn relieved(node: &Node) -> Option<Node> {
     })
 }
 
-/// The node that placement would choose with one active slot more; none of `without`, which have nothing idle.
+/// The node that placement would choose with one active slot more, unless one takes the demand as it is; none of `without`,
+/// which have nothing idle.
 pub fn place_with_room<'a>(
     request: &Request,
     deployment: &Deployment,
     nodes: impl IntoIterator<Item = &'a Node>,
     without: &BTreeSet<NodeId>,
 ) -> Option<NodeId> {
+    let nodes: Vec<&Node> = nodes.into_iter().collect();
+    if let Answer::Node { .. } = place(request, deployment, nodes.iter().copied()) {
+        return None;
+    }
     let asked = nodes.into_iter().filter(|node| !without.contains(&node.id));
     let relieved: Vec<Node> = asked.filter_map(relieved).collect();
     match place(request, deployment, &relieved) {
@@ -41,6 +46,10 @@ pub fn restore_with_room<'a>(
     candidates: impl IntoIterator<Item = Candidate<'a>>,
     without: &BTreeSet<NodeId>,
 ) -> Option<NodeId> {
+    let candidates: Vec<_> = candidates.into_iter().collect();
+    if choose(needs, public_url, candidates.iter().copied()).is_some() {
+        return None;
+    }
     let asked = candidates
         .into_iter()
         .filter(|candidate| !without.contains(&candidate.node.id));

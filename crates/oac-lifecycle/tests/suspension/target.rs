@@ -193,6 +193,8 @@ fn room_is_made_on_the_node_that_placement_would_choose_with_a_slot_more_and_now
     ];
     assert_eq!(room(&hopeless, &[]), None);
     assert_eq!(room(&[node(1)], &[]), None, "it is not for want of room");
+    assert_eq!(room(&[full(1), node(2)], &[]), None, "it fits as it is");
+    assert_eq!(room(&[full(1), node(2)], &[2]), None);
     let over = Node { active: 3, ..full(1) };
     assert_eq!(room(&[over], &[]), None, "one slot more is none");
 }
@@ -209,6 +211,7 @@ fn room_for_a_checkpoint_is_made_at_home_first_and_only_where_it_could_be_restor
     };
     let needs = needs();
     assert_eq!(room(&needs, &[full(2), full(1)]), Some(needs.home));
+    assert_eq!(room(&needs, &[full(2), node(1)]), None, "it is restored as it is");
     let haunted = Needs {
         haunted: BTreeSet::from([id(1), id(2)]),
         ..needs

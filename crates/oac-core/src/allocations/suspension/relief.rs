@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use oac_lifecycle::suspension::target::Needs;
-use oac_model::{AllocationId, NodeId};
-use oac_store::StoreError;
+use oac_model::{AllocationId, AllocationState, ComputePhase, NodeId};
+use oac_store::{AllocationRow, StoreError};
 
 use super::{
     keeps_checkpoints,
@@ -13,10 +13,11 @@ use super::{
 };
 use crate::{Core, allocations::limits, placement::pressure::Wanted};
 
-/// What one pass over the demands has read of the nodes. They are looked at once for all demands, and so many at most: the
-/// worker has more to do.
+/// What one pass over the demands has read: of the nodes, each once for all demands, and of the checkpoints that are wanted.
+/// It looks at so many at most: the worker has more to do.
 #[derive(Default)]
 pub(in crate::allocations) struct Looked {
+    count: usize,
     /// What may be suspended there and was not chosen yet, the one idle longest first.
     idle: HashMap<NodeId, VecDeque<AllocationId>>,
 }
@@ -26,7 +27,7 @@ pub(in crate::allocations) struct Looked {
 pub(in crate::allocations) enum Relief {
     Suspend(AllocationId),
     Nothing,
-    /// There are nodes that this pass does not look at.
+    /// It needs more than this pass looks at.
     Unlooked,
 }
 
@@ -46,6 +47,7 @@ pub(in crate::allocations) async fn relief(
 ) -> Result<Relief, StoreError> {
     let restore = match wanted {
         Wanted::Place(_) => None,
+        Wanted::Restore(_) if !looked.may_look() => return Ok(Relief::Unlooked),
         Wanted::Restore(id) => match Restore::of(core, *id).await? {
             Some(restore) => Some(restore),
             None => return Ok(Relief::Nothing),
@@ -75,6 +77,12 @@ pub(in crate::allocations) async fn relief(
 }
 
 impl Looked {
+    /// Once more.
+    fn may_look(&mut self) -> bool {
+        self.count += 1;
+        self.count <= limits::RELIEF_LOOKS
+    }
+
     /// `None` of one node too many.
     async fn at(
         &mut self,
@@ -82,7 +90,7 @@ impl Looked {
         node: NodeId,
     ) -> Result<Option<&mut VecDeque<AllocationId>>, StoreError> {
         if !self.idle.contains_key(&node) {
-            if self.idle.len() >= limits::RELIEF_NODES_LOOKED {
+            if !self.may_look() {
                 return Ok(None);
             }
             let read = core.store.single();
@@ -104,7 +112,11 @@ struct Restore {
 impl Restore {
     async fn of(core: &Core, id: AllocationId) -> Result<Option<Self>, StoreError> {
         let read = core.store.single();
-        let Some(row) = read.allocation(id).await?.filter(super::owns) else {
+        // It may have been restored or given up meanwhile.
+        let is_suspended = |row: &AllocationRow| {
+            row.state == AllocationState::Running && row.compute_phase == ComputePhase::Suspended
+        };
+        let Some(row) = read.allocation(id).await?.filter(is_suspended) else {
             return Ok(None);
         };
         let Some(session) = read.session(row.session_id).await? else {
