@@ -111,7 +111,11 @@ pub async fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("oac-core: {}", Chain(&error));
+            if oac_telemetry::log::is_json() {
+                tracing::error!(event = "program_failed", error = %Chain(&error), "oac-core ends");
+            } else {
+                eprintln!("oac-core: {}", Chain(&error));
+            }
             ExitCode::FAILURE
         }
     }

@@ -64,8 +64,8 @@ pub struct TlsFiles {
 pub enum ConfigError {
     #[error("cannot read {}: check that it exists and is readable", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not a usable configuration: correct the line named below", path.display())]
-    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("{} is not a usable configuration: correct what is named here", path.display())]
+    Syntax { path: PathBuf, source: SyntaxError },
     #[error("`{key}` is not supported by this build: remove it from the configuration")]
     NotBuilt { key: &'static str },
     #[error("`listen` must name at least one address")]
@@ -94,6 +94,35 @@ pub enum ConfigError {
     TracesRatio(#[source] RatioError),
     #[error("`traces` is not usable: give its `endpoint`, or no `traces` at all")]
     NoTracesEndpoint,
+}
+
+/// What is wrong in the file, without the text of its line: that may hold a secret.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct SyntaxError {
+    line: usize,
+    what: String,
+}
+
+impl SyntaxError {
+    /// A value that does not fit is told by what was expected in its place.
+    fn what(message: &str) -> String {
+        let expected = message
+            .starts_with("invalid ")
+            .then(|| message.split_once(", expected "))
+            .flatten();
+        let what = expected.map_or(message.to_owned(), |(_, what)| format!("expected {what}"));
+        what.lines().collect::<Vec<_>>().join(", ")
+    }
+
+    fn of(text: &str, error: &toml::de::Error) -> Self {
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
+        Self {
+            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
+            what: Self::what(error.message()),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -154,9 +183,9 @@ impl Config {
 
     /// Checks `text`; `path` is named in errors.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|source| ConfigError::Syntax {
+        let file: File = toml::from_str(text).map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: path.to_owned(),
-            source,
+            source: SyntaxError::of(text, &error),
         })?;
         file.refuse_what_is_not_built()?;
         let listen = file

@@ -13,6 +13,7 @@ pub mod limits;
 mod names;
 pub(crate) mod operator;
 pub mod page;
+mod rest;
 pub mod router;
 pub mod serve;
 pub(crate) mod stall;

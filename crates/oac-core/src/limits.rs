@@ -116,6 +116,3 @@ pub(crate) const FILE_STALL: Duration = Duration::from_secs(120);
 pub(crate) const FILE_PIECES: usize = 2;
 /// Further tries of a read whose link broke before the sandbox answered.
 pub(crate) const FILE_READ_TRIES: u32 = 2;
-/// What is read of the body of a refused upload before it is answered, and for how long.
-pub(crate) const DISCARD_BYTES: usize = 64 << 20;
-pub(crate) const DISCARD_WAIT: Duration = Duration::from_secs(5);

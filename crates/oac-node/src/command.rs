@@ -172,7 +172,11 @@ pub fn main_by(clocks: Clocks) -> ExitCode {
     match execute(line.command, clocks) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
-            let _ = writeln!(std::io::stderr(), "{}", failed.message);
+            if oac_telemetry::log::is_json() {
+                tracing::error!(event = "program_failed", error = failed.message, "oac-node ends");
+            } else {
+                let _ = writeln!(std::io::stderr(), "{}", failed.message);
+            }
             ExitCode::from(failed.status)
         }
     }

@@ -3,11 +3,23 @@
 //! A line that an operator may act on carries an `event` as its first field: its name stays while the words may
 //! change, and the guide lists it (`cargo xtask tidy`).
 
-use std::io::IsTerminal;
+use std::{
+    io::IsTerminal,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use tracing_subscriber::{
     EnvFilter, Registry, fmt, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
+
+/// The log was begun, and is JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether this program's standard error is a log of JSON lines: then its last words belong into the log too, or whoever
+/// reads it finds a line that is none.
+pub fn is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
 
 /// Begins to log to standard error: as text on a terminal, else as one JSON object per line. `OAC_LOG` filters,
 /// `OAC_LOG_FORMAT` (`text` or `json`) decides the form. A log that nobody reads any more ends nothing.
@@ -20,7 +32,9 @@ pub fn start() {
     let filter = EnvFilter::try_from_env("OAC_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     // A second subscriber in one process is a test's; the first one stays.
     let _ = if json {
-        lines(std::io::stderr).with(filter).try_init()
+        let began = lines(std::io::stderr).with(filter).try_init();
+        JSON.store(began.is_ok(), Ordering::Relaxed);
+        began
     } else {
         // Colours are for people: in a file their codes stand in the way of every search.
         let text = fmt::layer()

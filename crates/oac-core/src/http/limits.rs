@@ -10,6 +10,9 @@ pub const STALL: Duration = Duration::from_secs(60);
 pub const JSON_BODY_BYTES: usize = 1024 * 1024;
 /// A JSON body of a machine route.
 pub const MACHINE_BODY_BYTES: usize = 16 * 1024;
+/// What is read of the body of a refused request before the refusal is sent, and for how long.
+pub const REST_BYTES: usize = 64 << 20;
+pub const REST_WAIT: Duration = Duration::from_secs(5);
 /// Rows of one page of a list.
 pub const PAGE_ROWS: u64 = 100;
 /// A Project's, key's or node's name, in bytes.

@@ -16,6 +16,7 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use super::{
     auth::Credential,
     gate::{self, Rule},
+    rest,
 };
 use crate::{Core, hub, link, metrics, routes, sessions};
 
@@ -215,5 +216,6 @@ pub fn router(core: &Arc<Core>) -> Router {
         .layer(middleware::from_fn_with_state(core.clone(), gate::owned))
         .layer(middleware::from_fn(gate::hide_details))
         .layer(middleware::from_fn_with_state(core.clone(), metrics::count))
+        .layer(middleware::from_fn(rest::read_rest))
         .with_state(core.clone())
 }

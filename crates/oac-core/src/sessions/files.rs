@@ -111,13 +111,7 @@ pub(crate) async fn write_file(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let mut body = Some(body);
-    let written = write(&core, auth, &query, &target, &parts, &mut body).await;
-    let is_refused = written.is_err() && !parts.headers.contains_key(header::EXPECT);
-    if let Some(rest) = body.filter(|_| is_refused) {
-        // So that whoever still sends reads the refusal.
-        transfer::discard(rest).await;
-    }
-    written
+    write(&core, auth, &query, &target, &parts, &mut body).await
 }
 
 /// `body` is left where it is unless it was given to a sandbox.

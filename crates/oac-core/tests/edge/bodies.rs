@@ -8,8 +8,15 @@ use oac_model::Secret;
 use oac_testkit::core::{Answer, TestCore, send};
 use reqwest::Method;
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
-use crate::golden::{self, GoldenBody, GoldenRoute};
+use crate::{
+    golden::{self, GoldenBody, GoldenRoute},
+    transport,
+};
 
 /// The route's request with these bytes and the credential it accepts.
 async fn post(
@@ -315,4 +322,49 @@ async fn a_route_without_a_body_refuses_one_and_every_route_refuses_an_unknown_q
             refused(&answer, 400, None, &route.name());
         }
     }
+}
+
+/// What a client is told that sends all of a body that nobody reads before it listens.
+async fn told_in_the_end(core: &TestCore) -> String {
+    /// More than the buffers between the two take.
+    const BODY: usize = 16 << 20;
+    let mut stream = TcpStream::connect(transport::address(core)).await.unwrap();
+    let head = format!(
+        "POST /core/v1/projects HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+         Content-Length: {BODY}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+        .write_all(&vec![b' '; BODY])
+        .await
+        .expect("all of it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn who_sends_a_large_body_that_nobody_reads_is_told_why_it_is_refused() {
+    let core = TestCore::start().await;
+    let answer = told_in_the_end(&core).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 401") && answer.contains("\"invalid_api_key\""),
+        "{answer}"
+    );
+}
+
+// inv: INV-C3
+#[tokio::test]
+async fn pg_who_sends_a_large_body_to_a_standby_is_told_to_ask_another() {
+    let owner = TestCore::start_postgres().await;
+    let options = oac_testkit::core::CoreOptions {
+        standby: true,
+        ..Default::default()
+    };
+    let standby = owner.beside(options).await;
+    let answer = told_in_the_end(&standby).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("\"core_standby\""),
+        "{answer}"
+    );
 }

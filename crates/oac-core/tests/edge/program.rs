@@ -55,20 +55,45 @@ async fn until_serving(core: &mut Program, url: &str) -> reqwest::Client {
     http
 }
 
+/// Why a Core that logs did not start: all it said, as one line of its log.
+async fn refused(config: &str) -> String {
+    let (code, out, err) = run(&["run", "--config", config]).await;
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    let line: Value = serde_json::from_str(&err).unwrap_or_else(|error| panic!("{error}: {err}"));
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert_eq!(
+        (&line["level"], &line["fields"]["event"]),
+        (&json!("ERROR"), &json!("program_failed"))
+    );
+    line["fields"]["error"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn what_is_not_built_or_not_configured_refuses_in_one_line_and_serves_nothing() {
+async fn what_is_not_built_or_not_configured_refuses_in_one_line_of_the_log_and_serves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, _) = configure(folder.path(), "colour = \"blue\"");
-    let path = path.to_str().unwrap();
-    let (code, _, err) = run(&["run", "--config", path]).await;
-    assert_eq!(code, Some(1));
-    assert!(err.contains("unknown field `colour`"), "{err}");
-    configure(folder.path(), "seal_key_file = \"/x\"");
-    let (code, _, err) = run(&["run", "--config", path]).await;
+    let (config, _) = configure(folder.path(), "colour = \"blue\"");
+    let path = config.to_str().unwrap();
+    let error = refused(path).await;
+    assert!(error.contains("line 4: unknown field `colour`"), "{error}");
+    // Whoever asks for something else is a person or a script.
+    let (code, _, err) = run(&["core-key", "list", "--config", path]).await;
     assert_eq!(code, Some(1));
     assert!(
-        err.ends_with("`seal_key_file` is not supported by this build: remove it from the configuration\n"),
+        err.starts_with("oac-core: ") && err.contains("line 4: unknown field `colour`"),
         "{err}"
+    );
+    assert_eq!(err.lines().count(), 1, "{err}");
+    configure(folder.path(), "tls = 'a secret'");
+    let error = refused(path).await;
+    assert!(
+        error.contains("line 4: expected ") && !error.contains("secret"),
+        "{error}"
+    );
+    configure(folder.path(), "seal_key_file = \"/x\"");
+    let error = refused(path).await;
+    assert!(
+        error.ends_with("`seal_key_file` is not supported by this build: remove it from the configuration"),
+        "{error}"
     );
     assert!(!folder.path().join("core.db").exists(), "nothing was opened");
 }

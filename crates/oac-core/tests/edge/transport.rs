@@ -41,7 +41,7 @@ fn client(versions: &[&'static rustls::SupportedProtocolVersion], protocols: &[&
     Arc::new(config).into()
 }
 
-fn address(core: &TestCore) -> SocketAddr {
+pub(crate) fn address(core: &TestCore) -> SocketAddr {
     core.url.split_once("://").unwrap().1.parse().unwrap()
 }
 

@@ -155,6 +155,13 @@ async fn docker_a_killed_node_takes_its_child_along_and_while_install_lock_is_he
     let refused = output(node.command("run")).await;
     assert_eq!(refused.status.code(), Some(1));
     assert!(said(&refused).contains("earlier process"), "{}", said(&refused));
+    for line in said(&refused).lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(
+            line["level"].is_string(),
+            "also its last words are a line of its log"
+        );
+    }
     assert_eq!(node.core.script.seen.lock().len(), before);
     unlock(&lock);
 

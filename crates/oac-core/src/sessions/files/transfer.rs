@@ -115,7 +115,7 @@ impl Upload {
         }
     }
 
-    /// What the client did not get rid of yet; for discarding.
+    /// What the client did not get rid of yet.
     pub(super) fn rest(&self) -> Option<HttpBody> {
         self.0.body.lock().take()
     }
@@ -178,20 +178,6 @@ impl Body for Taking {
         let taken = self.0.taken.load(Ordering::Acquire);
         SizeHint::with_exact(self.0.length.saturating_sub(taken))
     }
-}
-
-/// Reads what a refused client still sends, for a while: it would not read the refusal before.
-pub(super) async fn discard(mut body: HttpBody) {
-    let mut left = limits::DISCARD_BYTES;
-    let discarding = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
-                Some(rest) => left = rest,
-                None => return,
-            }
-        }
-    };
-    let _ = timeout(limits::DISCARD_WAIT, discarding).await;
 }
 
 #[cfg(test)]
