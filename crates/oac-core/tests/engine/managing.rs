@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oac_model::{Digest, EnvironmentId, Generation, PlacementId};
-use oac_store::{GenerationState as Stored, NewPlacement, NodeRow};
+use oac_model::{AllocationState, Digest, EnvironmentId, Generation, PlacementId};
+use oac_store::{GenerationState as Stored, NewPlacement, NodeRow, OperationState};
 use oac_testkit::core::TestCore;
 use oac_wire::{
     CoreFrame, NodeFrame, Nullable,
@@ -397,6 +397,51 @@ async fn retention_is_answered_from_the_rows_entry_by_entry_and_a_number_not_kep
 #[tokio::test]
 async fn pg_retention_is_answered_from_the_rows_entry_by_entry_and_a_number_not_kept_never_returns() {
     retention(On::Postgres).await;
+}
+
+// req: P-115, P-116
+// inv: INV-C8
+#[tokio::test]
+async fn a_node_that_comes_back_without_helper_and_files_releases_no_placement_and_settles_no_create() {
+    let core = world::core(On::Sqlite).await;
+    let node = Node::enroll(&core, 4).await;
+    let mut greeted = connect(&core, &node, vec![status(&core, 1, READY).await]).await;
+    let (_, id) = world::session(&core).await.unwrap();
+    // The create is on its way; then node and helper end.
+    while !matches!(
+        receive(&mut greeted.socket).await.expect("a request"),
+        CoreFrame::Request(_)
+    ) {}
+    drop(greeted);
+    core.deploy(2, 1024).await;
+    // Nothing of the generation is left there, and another is pinned.
+    let mut greeted = connect(&core, &node, vec![]).await;
+    let second = vec![status(&core, 2, READY).await];
+    beat(&mut greeted, second).await.unwrap();
+    let row = row(&core, &node).await;
+    assert_eq!(row.serving_generation, Some(generation(2)));
+    assert_eq!(statuses(&core, &node).await, [(2, Stored::Ready)]);
+    assert_eq!(
+        kept(asks(&core, &mut greeted, 1, &[(1, None)]).await),
+        [true],
+        "the placement is Core's alone"
+    );
+    let allocation = world::row(&core, id).await;
+    assert_eq!(
+        (
+            allocation.state,
+            allocation.create_settled,
+            allocation.released_at
+        ),
+        (AllocationState::Creating, false, None)
+    );
+    let create = world::creates(&core, id).await;
+    assert!(
+        matches!(create[..], [OperationState::Sent | OperationState::Unconfirmed]),
+        "{create:?}"
+    );
+    let read = core.core().store.single();
+    assert_eq!(read.slot_counts(Some(node.id())).await.unwrap().active, 1);
 }
 
 // req: P-080

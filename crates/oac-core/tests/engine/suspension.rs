@@ -1,6 +1,7 @@
 //! Sandboxes that are suspended when nobody needs them and restored when somebody does (core.md section 12), with a
 //! provider that keeps checkpoints behind the nodes.
 
+mod classes;
 mod draining;
 mod former;
 mod given_up;

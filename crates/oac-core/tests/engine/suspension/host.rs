@@ -43,6 +43,8 @@ pub struct Backend {
     /// Every request that arrived, in order, and when.
     pub requests: Mutex<Vec<(NodeId, Operation, Instant)>>,
     refused: Mutex<Vec<(NodeId, Operation)>>,
+    /// Of nodes whose execution class is another.
+    classes: Mutex<HashMap<NodeId, Digest>>,
     /// Captures end with the source running and nothing kept.
     pub captures_fail: AtomicBool,
     /// What `compute` answers shows no native id.
@@ -92,6 +94,7 @@ impl Backend {
             script: Mutex::default(),
             requests: Mutex::default(),
             refused: Mutex::default(),
+            classes: Mutex::default(),
             captures_fail: AtomicBool::default(),
             anonymous: AtomicBool::default(),
             runtimes: Mutex::default(),
@@ -126,6 +129,15 @@ impl Backend {
         self.refused.lock().push((node, operation));
     }
 
+    /// The node says from its next connection on that it executes as this class does; as all do when nothing was said.
+    pub fn set_class(&self, node: NodeId, class: Option<Digest>) {
+        let mut classes = self.classes.lock();
+        match class {
+            Some(class) => drop(classes.insert(node, class)),
+            None => drop(classes.remove(&node)),
+        }
+    }
+
     /// What the runtime was asked, in order.
     pub fn runtime_asked(&self, id: AllocationId) -> Vec<String> {
         self.runtimes
@@ -154,9 +166,10 @@ impl Backend {
         self.link(id);
     }
 
-    fn health(&self) -> Health {
+    fn health(&self, node: NodeId) -> Health {
+        let class = self.classes.lock().get(&node).copied();
         Health {
-            execution_class: Nullable(Some(Digest::of("class"))),
+            execution_class: Nullable(Some(class.unwrap_or_else(|| Digest::of("class")))),
             checkpoint_store: Nullable(self.world.marker().map(|id| id.parse().unwrap())),
             ..health(true)
         }
@@ -349,7 +362,7 @@ impl Node {
     pub async fn connect(&mut self, core: &TestCore) {
         self.kill().await;
         let greeted = loop {
-            match greet(core, &self.enrolled, &self.backend.health()).await {
+            match greet(core, &self.enrolled, &self.backend.health(self.id())).await {
                 Ok(greeted) => break greeted,
                 Err(status) => {
                     assert!(
@@ -406,7 +419,7 @@ async fn serve(mut greeted: Greeted, backend: Arc<Backend>, id: NodeId) {
         let frame = tokio::select! {
             frame = receive(&mut greeted.socket) => frame,
             _ = beat.tick() => {
-                let beat = heartbeat(&greeted, backend.health());
+                let beat = heartbeat(&greeted, backend.health(id));
                 crate::node::send(&mut greeted.socket, &beat).await;
                 continue;
             }

@@ -263,6 +263,33 @@ fn the_target_comes_first_then_the_serving_generation_whatever_its_readiness_the
     assert_eq!(node.prepares(), Some(4));
 }
 
+// req: G-259
+#[test]
+fn a_failed_preparations_code_stands_until_the_next_attempt_replaces_it_or_clears_it() {
+    let failed = |code| Some(Reported::Failed(code));
+    let mut node = Node::with(vec![]);
+    node.connect();
+    node.deploy(1, None);
+    node.plan();
+    node.end(Ended::TransferFailed, None);
+    assert_eq!(node.standing(1), failed(DiagnosticCode::RuntimeDownloadFailed));
+    // What kept it from being downloaded is mended, and the next attempt finds something else.
+    while node.child.is_none() {
+        assert_eq!(node.standing(1), failed(DiagnosticCode::RuntimeDownloadFailed));
+        node.second(|_| READY);
+    }
+    node.end(Ended::Failed, None);
+    assert_eq!(node.standing(1), failed(DiagnosticCode::ProviderUnavailable));
+    while node.child.is_none() {
+        node.second(|_| READY);
+    }
+    node.end(Ended::Completed, Some(published(1)));
+    while node.standing(1) == Some(Reported::Preparing) {
+        node.second(|_| READY);
+    }
+    assert_eq!(node.standing(1), Some(Reported::Ready), "no code is left");
+}
+
 // inv: INV-N37, INV-N46
 #[test]
 fn a_changed_target_kills_the_attempt_at_once_counts_nothing_and_what_it_left_is_asked_about() {
