@@ -316,6 +316,8 @@ test("the countdown ends in a question, and an expired command gives way to anot
   await isClean(page, "add-deciding");
   expect(await dialog().getByText("Command expired").count()).toBe(0);
   failing = false;
+  // The pauses after failed reads have grown: somebody looks.
+  await focus();
   await dialog().getByText("Command expired").waitFor();
   await isClean(page, "add-expired");
   await page.unroute("**/enrollment-tokens");

@@ -1,8 +1,8 @@
 import type { Reset } from "../api/types.ts";
-import { parse, span } from "../format/format.ts";
+import { moment, parse, span, utc } from "../format/format.ts";
 import { t } from "../text/text.ts";
 import { Facts } from "../ui/facts.tsx";
-import { Moment, useNow } from "../ui/time.tsx";
+import { useNow } from "../ui/time.tsx";
 
 /** How far a reset came, and what it waits for. */
 export function ResetProgress({ reset }: { reset: Reset }) {
@@ -19,8 +19,8 @@ export function ResetProgress({ reset }: { reset: Reset }) {
         ]}
       />
       {reset.forced_at !== null ? (
-        <p>
-          {t("reset.force")}: <Moment time={reset.forced_at} />
+        <p title={utc(parse(reset.forced_at))}>
+          {t("reset.forced", { time: moment(parse(reset.forced_at)) })}
         </p>
       ) : (
         reset.deadline_at !== null && (

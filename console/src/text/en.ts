@@ -28,8 +28,6 @@ export const en = {
   loading: "Loading…",
   none: "–",
   now: "Now: {value}",
-  yes: "Yes",
-  no: "No",
 
   "signIn.title": "Sign in",
   "signIn.again": "Sign in again",
@@ -46,7 +44,6 @@ export const en = {
   stale: "Showing data from {time}. Core cannot be reached.",
   "stale.again": "Try again",
   unread: "Core cannot be reached.",
-  uncertain: "Core did not confirm the change.",
   "uncertain.not": "Core did not confirm the change. It was not made: send it again if you still want it.",
   "uncertain.unknown":
     "Core did not confirm the change. Whether it was made is not known: look before you send it again.",
@@ -162,7 +159,6 @@ export const en = {
   "node.capacity": "Capacity",
   "node.active": "Active",
   "node.running": "Running",
-  "node.suspended": "Suspended",
   "node.retained": "Retained",
   "node.snapshots": "Snapshots",
   "node.reserved": "Reserved",
@@ -379,7 +375,6 @@ export const en = {
   "sandbox.summary": "Configuration",
   "sandbox.runtime": "Runtime",
   "sandbox.workspace": "Workspace storage",
-  "sandbox.digest": "Digest",
   "resources.title": "Change resources",
   "resources.text": "Existing sandboxes keep their configuration.",
   "resources.cpus": "CPUs",

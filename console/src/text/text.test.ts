@@ -29,11 +29,22 @@ function ownTexts(file: string, text: string): string[] {
   return found;
 }
 
+const sources = () =>
+  readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
+
+test("every text of the catalogue is used", () => {
+  const files = sources().filter((name) => !/(^|\/)(en|schema)\.ts$|\.test\.ts$/.test(name));
+  const all = files.map((file) => readFileSync(join(SOURCES, file), "utf8")).join("\n");
+  const begun = [...all.matchAll(/`([a-zA-Z_]+\.(?:[\w.]+\.)?)\$\{/g)].map(([, start]) => start as string);
+  const unused = Object.keys(en).filter(
+    (key) => !all.includes(`"${key}"`) && !begun.some((start) => key.startsWith(start)),
+  );
+  expect(unused).toEqual([]);
+});
+
 // inv: INV-W23
 test("no component has a text of its own", () => {
-  const files = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) =>
-    name.endsWith(".tsx"),
-  );
+  const files = sources().filter((name) => name.endsWith(".tsx"));
   expect(files.length).toBeGreaterThan(20);
   for (const file of files) {
     expect(ownTexts(file, readFileSync(join(SOURCES, file), "utf8")), file).toEqual([]);
