@@ -203,6 +203,8 @@ impl AllocationRow {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Detail {
     pub(crate) operation: Option<u64>,
+    /// QuiescingBegun: without waiting for the idle time.
+    pub(crate) early: bool,
     pub(crate) connection: Option<(ConnectionId, OwnerEpoch)>,
     /// LossConfirmed: the connection of both answers.
     pub(crate) on: Option<ConnectionId>,

@@ -102,7 +102,7 @@ defects! {
     /// The provider confirms a kill whose receipt could not be written.
     TombstoneAssumed => [P10],
     /// A Core that takes over takes what was sent for what was not.
-    SentTakenForUnsent => [C17],
+    SentTakenForUnsent => [C17, C18],
     /// Core measures its lease by the wall clock.
     LeaseByWallClock => [C27],
     /// The node has fewer slots than it was told.
@@ -115,6 +115,8 @@ defects! {
     RetentionForgetsPlacements => [C8],
     /// Core places without looking at the locked row.
     PlaceWithoutRecheck => [C10],
+    /// Placements of one transaction do not count one another.
+    SharedUncounted => [C10],
     /// Core places for a Session that has a sandbox.
     PlaceTwice => [C12],
     /// Core gives up for want of a link that was stored meanwhile.

@@ -395,7 +395,7 @@ impl World {
             }
             Purpose::Chore(epoch, chore) => self.chore_stored(core, epoch, chore, &reply),
             Purpose::Step(epoch, allocation) => self.step_stored(core, epoch, allocation, &reply),
-            Purpose::Place(epoch, session) => self.place_stored(core, epoch, session, &reply),
+            Purpose::Place(epoch) => self.place_stored(core, epoch, &reply),
             Purpose::Presence(connection)
             | Purpose::Health(connection)
             | Purpose::Retention(connection)

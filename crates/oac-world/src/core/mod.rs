@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod chores;
 pub(crate) mod connections;
 pub(crate) mod operators;
+mod placing;
 mod recording;
 pub(crate) mod steps;
 pub(crate) mod transaction;

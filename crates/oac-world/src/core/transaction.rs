@@ -1,6 +1,6 @@
 //! Transactions on their way: they commit at one moment, or do not, and what their sender learns is another matter.
 
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use oac_lifecycle::{
     allocation::{Diagnostic, Event, Sighting},
@@ -47,16 +47,31 @@ pub(crate) enum Write {
     Turn(SessionId, TurnStep),
     /// The runtime's first link under this link generation.
     Linked(AllocationId),
-    Place {
-        session: SessionId,
-        node: NodeId,
-        pin: Generation,
-    },
+    /// Of several Sessions at once, each judged alone beside those before it.
+    Place(Vec<Choice>),
     Archive(SessionId),
     Input(SessionId),
     NewSession(SessionId),
     Operator(Ask),
     Chore(ChoreStep),
+}
+
+/// Where a Session's sandbox is to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    pub(crate) session: SessionId,
+    pub(crate) node: NodeId,
+    pub(crate) pin: Generation,
+}
+
+/// What became of one choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// Placed, or there was nothing to place any more.
+    Done,
+    Unfit,
+    /// Another transaction holds the node's row.
+    Held,
 }
 
 /// Who waits for it.
@@ -71,7 +86,7 @@ pub(crate) enum Purpose {
     Retention(ConnectionId),
     /// Of a worker that owns this epoch.
     Step(OwnerEpoch, AllocationId),
-    Place(OwnerEpoch, SessionId),
+    Place(OwnerEpoch),
     Chore(OwnerEpoch, Chore),
     Nobody,
 }
@@ -84,7 +99,8 @@ pub(crate) enum Reply {
     Removed,
     /// The event's outcome: applied, refused, or its row is gone.
     Applied(bool),
-    Placed(bool),
+    /// What became of each, in their order.
+    Placed(Vec<Placing>),
     /// A step of a chore, and what is to be done next.
     More(Vec<ChoreStep>),
     /// The deployment; the next epoch began.
@@ -193,10 +209,12 @@ impl World {
         });
         if alive
             && step
-            && matches!(
-                reply,
-                Reply::Applied(true) | Reply::Placed(true) | Reply::More(_) | Reply::GivenBack
-            )
+            && match &reply {
+                Reply::Applied(applied) => *applied,
+                Reply::Placed(all) => all.contains(&Placing::Done),
+                Reply::More(_) | Reply::GivenBack => true,
+                _ => false,
+            }
         {
             self.after_commit(core);
         }
@@ -300,7 +318,7 @@ impl World {
                 }
                 Reply::Done
             }
-            Write::Place { session, node, pin } => Reply::Placed(self.place(session, node, pin)),
+            Write::Place(choices) => Reply::Placed(self.place_all(&choices)),
             Write::Archive(id) => {
                 self.archive(id, oac_lifecycle::allocation::Cause::Archive);
                 Reply::Done
@@ -405,8 +423,44 @@ impl World {
         Some(epoch)
     }
 
-    /// The placing transaction: the chosen node is locked and looked at again.
-    fn place(&mut self, session: SessionId, node: NodeId, pin: Generation) -> bool {
+    /// The placing transaction: those of the chosen nodes that no other transaction holds are locked and looked at again.
+    fn place_all(&mut self, choices: &[Choice]) -> Vec<Placing> {
+        let mut held = BTreeMap::new();
+        for choice in choices {
+            let busy = self.random.one_in(10);
+            held.entry(choice.node).or_insert(busy);
+        }
+        let mut beside: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut placed = Vec::with_capacity(choices.len());
+        for choice in choices {
+            if held[&choice.node] {
+                self.reach("a node's row was held");
+                placed.push(Placing::Held);
+                continue;
+            }
+            let beside = beside.entry(choice.node).or_default();
+            let before = self.db.counts(choice.node);
+            let uncounted = if self.has(Defect::SharedUncounted) {
+                *beside
+            } else {
+                0
+            };
+            let fits = self.place(*choice, uncounted);
+            let is_new = self.db.counts(choice.node) != before;
+            if is_new {
+                *beside += 1;
+            }
+            if is_new && *beside > 1 {
+                self.reach("placements of one transaction shared a node");
+            }
+            placed.push(if fits { Placing::Done } else { Placing::Unfit });
+        }
+        placed
+    }
+
+    /// True also when there is nothing to be placed. `uncounted` is a planted mistake's.
+    fn place(&mut self, choice: Choice, uncounted: u32) -> bool {
+        let Choice { session, node, pin } = choice;
         if !self.db.wants(session) && !self.has(Defect::PlaceTwice) {
             return true;
         }
@@ -424,6 +478,8 @@ impl World {
         let (cordoned, limit) = (row.cordoned || row.drain.is_some(), row.max_active);
         let (held, _) = self.db.counts(node);
         let mut view = self.db.view(row, self.now);
+        view.active -= uncounted.min(view.active);
+        view.retained -= uncounted.min(view.retained);
         if self.has(Defect::CordonIgnored) {
             (view.cordoned, view.draining) = (false, false);
         }

@@ -1,23 +1,21 @@
 //! The allocation worker of one ownership (`oac-core`'s `allocations/worker.rs`): it reads rows, plans, begins steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oac_lifecycle::{
     Millis as Time,
     allocation::{Action, Next, Noted, Presence, Snapshot, State, Watch, plan},
-    placement::{self, Answer, Request},
     suspension,
 };
-use oac_model::{AllocationId, AllocationState, NodeId, OwnerEpoch, SessionId};
+use oac_model::{AllocationId, AllocationState, OwnerEpoch, SessionId};
 
 use super::{
     MUTATION_RESERVE,
     steps::{Done, Step},
-    transaction::{Purpose, Reply, Write},
 };
 use crate::{
     agenda::Millis,
-    database::{AllocationRow, required},
+    database::AllocationRow,
     defect::Defect,
     host::engine::Status,
     world::{Happening, World},
@@ -27,7 +25,6 @@ const OPERATIONS_PER_NODE: usize = 8;
 const IDLE_PASS: Millis = 2_000;
 const FAILED_PASS: Millis = 500;
 const BUSY: Millis = 200;
-const DEMAND: Millis = 2_000;
 
 pub(crate) struct Worker {
     pub(crate) epoch: OwnerEpoch,
@@ -37,8 +34,12 @@ pub(crate) struct Worker {
     pub(crate) steps: BTreeMap<AllocationId, Step>,
     /// Sessions without a sandbox that may need one, and when to look.
     pub(crate) waiting: BTreeMap<SessionId, Millis>,
-    /// Being placed now.
-    placing: BTreeMap<SessionId, NodeId>,
+    /// Being placed now, all by one transaction.
+    pub(super) placing: Vec<SessionId>,
+    /// Those that are suspended as soon as they are idle, each until then, and the Session that fits nowhere else.
+    pub(crate) early: BTreeMap<AllocationId, (Millis, SessionId)>,
+    /// Sessions for which one was suspended; for what a life comes through.
+    pub(crate) relieved: BTreeSet<SessionId>,
     pass_at: Option<Millis>,
     began: bool,
 }
@@ -53,7 +54,9 @@ impl World {
                 helds: BTreeMap::new(),
                 steps: BTreeMap::new(),
                 waiting: BTreeMap::new(),
-                placing: BTreeMap::new(),
+                placing: Vec::new(),
+                early: BTreeMap::new(),
+                relieved: BTreeSet::new(),
                 pass_at: None,
                 began: false,
             });
@@ -80,7 +83,7 @@ impl World {
         self.pass_by(core, at);
     }
 
-    fn pass_by(&mut self, core: usize, at: Millis) {
+    pub(super) fn pass_by(&mut self, core: usize, at: Millis) {
         let run = self.cores[core].run;
         if let Some(worker) = self.worker(core)
             && worker.pass_at.is_none_or(|planned| at < planned)
@@ -276,77 +279,5 @@ impl World {
         }
         let at = self.now + again;
         self.pass_by(core, at);
-    }
-
-    /// Sessions that wait are placed, on the node that memory thinks best.
-    fn place_waiting(&mut self, core: usize) -> Millis {
-        let now = self.now;
-        let Some(worker) = self.worker(core) else {
-            return Millis::MAX;
-        };
-        let epoch = worker.epoch;
-        let due: Vec<_> = worker
-            .waiting
-            .iter()
-            .filter(|(id, at)| **at <= now && !worker.placing.contains_key(*id))
-            .map(|(id, _)| *id)
-            .collect();
-        for session in due {
-            let twice = self.has(Defect::PlaceTwice) && self.random.one_in(4);
-            if !self.db.wants(session) && !twice {
-                if let Some(worker) = self.worker(core) {
-                    worker.waiting.remove(&session);
-                }
-                continue;
-            }
-            let mut views = self.db.views(now);
-            if self.has(Defect::CordonIgnored) {
-                for view in &mut views {
-                    (view.cordoned, view.draining) = (false, false);
-                }
-            }
-            let asked = match self.has(Defect::LabelsIgnored) {
-                true => Request::default(),
-                false => required(session),
-            };
-            match placement::place(&asked, &self.db.deployment(), &views) {
-                Answer::Node { id: node, pin } => {
-                    if let Some(worker) = self.worker(core) {
-                        worker.placing.insert(session, node);
-                    }
-                    let write = Write::Place { session, node, pin };
-                    self.submit(core, Some(epoch), write, Purpose::Place(epoch, session));
-                }
-                _ => {
-                    if let Some(worker) = self.worker(core) {
-                        worker.waiting.insert(session, now + DEMAND);
-                    }
-                }
-            }
-        }
-        self.worker(core).map_or(Millis::MAX, |worker| {
-            worker
-                .waiting
-                .values()
-                .copied()
-                .filter(|at| *at > now)
-                .min()
-                .unwrap_or(Millis::MAX)
-        })
-    }
-
-    pub(crate) fn place_stored(&mut self, core: usize, epoch: OwnerEpoch, session: SessionId, reply: &Reply) {
-        let now = self.now;
-        let Some(worker) = self.worker(core).filter(|worker| worker.epoch == epoch) else {
-            return;
-        };
-        worker.placing.remove(&session);
-        match reply {
-            Reply::Placed(true) => drop(worker.waiting.remove(&session)),
-            // Its memory of the node was corrected.
-            Reply::Placed(false) => drop(worker.waiting.insert(session, now + 1)),
-            _ => drop(worker.waiting.insert(session, now + DEMAND)),
-        }
-        self.poke(core);
     }
 }

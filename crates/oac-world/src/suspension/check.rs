@@ -3,7 +3,7 @@
 
 use oac_lifecycle::{
     allocation::{self, Cause, Sighting, State},
-    suspension::{Answer, Event, Held, Observation, Request},
+    suspension::{Answer, Busy, Event, Held, Observation, Request, may_suspend},
 };
 use oac_model::{AllocationId, AllocationState, ComputePhase as P};
 
@@ -84,6 +84,11 @@ impl World {
         let (from, to) = (was.phase(), now.phase());
         if from != to {
             self.note_phase(from, to);
+        }
+        if detail.early
+            && may_suspend(&self.stillness(before.session, before, false)) == Err(Busy::ActiveLately)
+        {
+            self.reach("a sandbox was suspended early");
         }
         if from == Some(P::Restoring) && to == Some(P::Waking) {
             let verified = self.history.verified.contains(&id);

@@ -120,7 +120,8 @@ impl World {
         Some(held)
     }
 
-    pub(crate) fn stillness(&self, id: SessionId, row: &AllocationRow) -> Stillness {
+    /// `early`: a demand fits nowhere else.
+    pub(crate) fn stillness(&self, id: SessionId, row: &AllocationRow, early: bool) -> Stillness {
         let session = &self.db.sessions[&id];
         let running = u64::from(session.running.is_some());
         let held = row.held.as_ref();
@@ -133,7 +134,11 @@ impl World {
             initialization_pending: !row.initialized,
             consumed_checkpoint_kept: held.is_some_and(|row| row.held.checkpoint.is_some()),
             idle_for: self.db.time(self.now) as i64 - session.active_at as i64 - running as i64,
-            idle_wanted: if self.wanted_away(row) { 0 } else { IDLE as i64 },
+            idle_wanted: if early || self.wanted_away(row) {
+                0
+            } else {
+                IDLE as i64
+            },
         }
     }
 
@@ -162,7 +167,8 @@ impl World {
         let session = &self.db.sessions[&row.session];
         match event {
             Event::QuiescingBegun(_) => {
-                may_suspend(&self.stillness(row.session, row)).is_ok() || self.has(Defect::SuspendsBusy)
+                may_suspend(&self.stillness(row.session, row, detail.early)).is_ok()
+                    || self.has(Defect::SuspendsBusy)
             }
             Event::Quiesced => session.asked == session.ended || self.has(Defect::SuspendsBusy),
             Event::RestoreIntended(node) => self.takes_checkpoint(row, held, *node),

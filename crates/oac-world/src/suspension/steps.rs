@@ -94,19 +94,22 @@ impl World {
         let connected: BTreeMap<NodeId, ConnectionId> = nodes
             .filter_map(|node| Some((node, self.connected(core, node)?)))
             .collect();
-        let quiet_in = match may_suspend(&self.stillness(row.session, &row)) {
+        let early = self.comes_early(core, row.id);
+        let still = self.stillness(row.session, &row, early);
+        let quiet_in = match may_suspend(&still) {
             _ if held.phase() != Some(ComputePhase::Running) => None,
             Ok(()) => Some(0),
-            Err(Busy::ActiveLately) => {
-                let still = self.stillness(row.session, &row);
-                Some(still.idle_wanted - still.idle_for)
-            }
+            Err(Busy::ActiveLately) => Some(still.idle_wanted - still.idle_for),
             Err(_) if self.has(Defect::SuspendsBusy) && self.db.sessions[&row.session].running.is_some() => {
                 Some(0)
             }
             Err(_) => None,
         };
-        let early = if self.has(Defect::RetentionEarly) {
+        let goes_on = match held.phase() {
+            Some(ComputePhase::Running) => quiet_in.is_some(),
+            phase => matches!(phase, Some(ComputePhase::Quiescing | ComputePhase::Suspending)),
+        };
+        let ends_sooner = if self.has(Defect::RetentionEarly) {
             60_000
         } else {
             0
@@ -120,13 +123,19 @@ impl World {
             phase_for: said - stored.phase_at as Time,
             retention_in: held
                 .unconsumed()
-                .map(|_| stored.retention_at as Time - said - early),
+                .map(|_| stored.retention_at as Time - said - ends_sooner),
             shown: stored.shown,
         };
         let may_mutate = self.lease_left(core) >= MUTATION_RESERVE || self.has(Defect::NoLeaseGate);
         let Some(worker) = self.worker(core) else {
             return Millis::MAX;
         };
+        if !goes_on
+            && let Some((_, session)) = worker.early.remove(&row.id)
+            && held.phase() == Some(ComputePhase::Suspended)
+        {
+            worker.relieved.insert(session);
+        }
         let watch = worker.helds.entry(row.id).or_default();
         watch.tick(&held, &snapshot.base, &snapshot.connected, now);
         let next = plan(&snapshot, watch, now);
@@ -181,7 +190,11 @@ impl World {
                 let operation = self.number();
                 self.held_step(core, row, HeldStep::Quieting(operation));
                 let event = Event::QuiescingBegun(ids::operation(operation));
-                self.write_held(core, row, event, Self::of_operation(operation));
+                let detail = Detail {
+                    early: self.comes_early(core, row.id),
+                    ..Self::of_operation(operation)
+                };
+                self.write_held(core, row, event, detail);
             }
             Action::Restore => self.restore(core, row, &held),
             Action::KillCompute(generation) => {
