@@ -24,6 +24,11 @@ pub(crate) fn real_socket() -> String {
 
 /// A whole image of one small layer that any engine loads: the archive, and the digest of its configuration.
 pub(crate) fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
+    image_of(salt, None)
+}
+
+/// Likewise; with a tag it is one that Core publishes.
+pub(crate) fn image_of(salt: &str, tag: Option<String>) -> (Vec<u8>, ImageDigest) {
     let tar = |files: &[(&str, &[u8])]| {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, bytes) in files {
@@ -41,12 +46,15 @@ pub(crate) fn image(salt: &str) -> (Vec<u8>, ImageDigest) {
     })
     .to_string();
     let digest = Digest::of(&config).to_string();
-    let name = format!("{digest}.json");
-    let manifest = json!([{ "Config": name, "RepoTags": null, "Layers": ["layer.tar"] }]).to_string();
+    let name = format!("blobs/sha256/{digest}");
+    let tags = tag.map(|tag| vec![tag]);
+    let manifest = json!([{ "Config": name, "RepoTags": tags, "Layers": ["layer.tar"] }]).to_string();
+    let index = json!({ "manifests": [{ "digest": ImageDigest::of("manifest") }] }).to_string();
     let archive = tar(&[
         (&name, config.as_bytes()),
         ("layer.tar", &layer),
         ("manifest.json", manifest.as_bytes()),
+        ("index.json", index.as_bytes()),
     ]);
     (archive, format!("sha256:{digest}").parse().unwrap())
 }

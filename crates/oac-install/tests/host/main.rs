@@ -12,6 +12,7 @@ mod real;
 mod refusing;
 mod removing;
 mod scratch;
+mod serving;
 mod unfinished;
 mod world;
 

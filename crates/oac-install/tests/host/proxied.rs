@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
 };
 
@@ -13,18 +13,17 @@ use crate::{
 };
 
 /// What a proxy was asked: the request's line and its credentials.
-type Asked = Vec<(String, Option<String>)>;
+pub(crate) type Asked = Vec<(String, Option<String>)>;
 
-struct Proxy {
-    port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     asked: Arc<Mutex<Asked>>,
 }
 
 impl Proxy {
-    /// Leads to whatever listens at `port` of this machine, by whichever name it is asked for; without one it knows no
-    /// CONNECT.
-    fn start(port: Option<u16>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// Leads to `core`, by whichever name it is asked for; without one it knows no CONNECT.
+    pub(crate) fn start(core: Option<SocketAddr>) -> Self {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let proxy = Self {
             port: listener.local_addr().unwrap().port(),
             asked: Arc::default(),
@@ -33,18 +32,19 @@ impl Proxy {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let asked = asked.clone();
-                std::thread::spawn(move || serve(stream, port, &asked));
+                std::thread::spawn(move || serve(stream, core, &asked));
             }
         });
         proxy
     }
 
-    fn asked(&self) -> Asked {
+    /// Since the last time.
+    pub(crate) fn asked(&self) -> Asked {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
 
-fn serve(mut client: TcpStream, port: Option<u16>, asked: &Mutex<Asked>) {
+fn serve(mut client: TcpStream, core: Option<SocketAddr>, asked: &Mutex<Asked>) {
     let mut reader = BufReader::new(client.try_clone().unwrap());
     let mut head = String::new();
     let mut credentials = None;
@@ -62,11 +62,11 @@ fn serve(mut client: TcpStream, port: Option<u16>, asked: &Mutex<Asked>) {
         }
     }
     asked.lock().unwrap().push((head, credentials));
-    let Some(port) = port else {
+    let Some(core) = core else {
         let _ = client.write_all(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n");
         return;
     };
-    let mut core = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut core = TcpStream::connect(core).unwrap();
     let _ = client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n");
     let (mut answers, mut out) = (core.try_clone().unwrap(), client.try_clone().unwrap());
     std::thread::spawn(move || {
@@ -75,6 +75,11 @@ fn serve(mut client: TcpStream, port: Option<u16>, asked: &Mutex<Asked>) {
     });
     let _ = std::io::copy(&mut reader, &mut core);
     let _ = core.shutdown(std::net::Shutdown::Both);
+}
+
+/// Where its Core listens.
+fn at(world: &World) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], world.core.port))
 }
 
 fn run(world: &World, environment: &[(&str, &str)]) -> Ran {
@@ -86,7 +91,7 @@ fn run(world: &World, environment: &[(&str, &str)]) -> Ran {
 fn docker_everything_goes_through_the_proxy_of_its_scheme_with_the_decoded_credentials() {
     for variable in ["http_proxy", "HTTP_PROXY"] {
         let world = World::known_as(|_| "http://core.example:8080".to_owned());
-        let proxy = Proxy::start(Some(world.core.port));
+        let proxy = Proxy::start(Some(at(&world)));
         let url = format!("http://us%20er:p%40ss@127.0.0.1:{}", proxy.port);
         let ran = run(&world, &[(variable, &url)]);
         ran.ready();
@@ -105,7 +110,7 @@ fn docker_everything_goes_through_the_proxy_of_its_scheme_with_the_decoded_crede
     }
     // The other scheme's proxy is none: nobody knows the name.
     let world = World::known_as(|_| "http://core.example:8080".to_owned());
-    let proxy = Proxy::start(Some(world.core.port));
+    let proxy = Proxy::start(Some(at(&world)));
     let url = format!("http://127.0.0.1:{}", proxy.port);
     run(&world, &[("https_proxy", &url)])
         .stopped("Core at http://core.example:8080 cannot be reached: check address, network and proxy.");

@@ -9,7 +9,7 @@ use crate::world::{Offer, TOKEN};
 
 const RIG: &str = "/usr/local/bin/oac-install-rig";
 /// What a host keeps by design when it is given back.
-const KEPT: &[Noise] = &[
+pub(crate) const KEPT: &[Noise] = &[
     Noise {
         begins: "image ",
         why: "images are the host's",
@@ -25,13 +25,13 @@ const KEPT: &[Noise] = &[
 ];
 
 /// A host with the installer on it, and what Core keeps.
-struct Place {
-    host: Host,
+pub(crate) struct Place {
+    pub(crate) host: Host,
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    async fn boot(name: &str) -> Self {
+    pub(crate) async fn boot(name: &str) -> Self {
         let host = Host::boot(name).await.unwrap();
         let rig = std::path::Path::new(env!("CARGO_BIN_EXE_oac-install-rig"));
         host.put(rig, RIG, "0755").await.unwrap();
@@ -54,7 +54,7 @@ impl Place {
     }
 
     /// One run of the installer, ended at a point if one is named.
-    async fn run(&self, arguments: &[String], before: &str, end_at: &str, token: &str) -> Ran {
+    pub(crate) async fn run(&self, arguments: &[String], before: &str, end_at: &str, token: &str) -> Ran {
         let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
         let (commit, words) = (commit('a'), words.join(" "));
         let script = format!(
@@ -77,7 +77,7 @@ impl Place {
         assert_eq!((ran.status, ran.err.trim_end()), (Some(1), hint), "{}", ran.out);
     }
 
-    async fn says(&self, script: &str) -> String {
+    pub(crate) async fn says(&self, script: &str) -> String {
         self.host.output(script).await.unwrap().trim_end().to_owned()
     }
 

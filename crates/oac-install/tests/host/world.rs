@@ -150,34 +150,15 @@ impl Offer {
 
     /// Publishes a release of the commit, with this seccomp profile.
     pub(crate) fn release(&self, commit: SourceCommit, seccomp: &str) {
-        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gz.write_all(&self.archive).unwrap();
-        let archive = gz.finish().unwrap();
         let program = (self.program)(self).into_bytes();
-        let rows: [(Row, &[u8]); 4] = [
-            (IMAGE, &archive),
-            (NODE, &program),
-            (INSTALLER, b"installer"),
-            (SECCOMP, seccomp.as_bytes()),
-        ];
-        let files: Vec<(Artifact, &[u8])> = rows
-            .iter()
-            .map(|(row, bytes)| (artifact(row, commit, bytes), *bytes))
-            .collect();
-        let digests = Image {
-            config_digest: self.image,
-            manifest_digest: ImageDigest::of("manifest"),
-        };
-        let manifest = Manifest::of(commit, digests, files.iter().map(|(a, _)| a.clone()).collect()).unwrap();
-        let ordered = manifest
-            .artifacts()
-            .iter()
-            .map(|a| files.iter().find(|(b, _)| a.key == b.key).unwrap().1.to_vec());
-        let made = Made {
-            files: ordered.collect(),
-            metadata: Metadata::of(manifest),
-        };
-        made.write(&self.core.folder().join(format!("releases/{commit}")));
+        let folder = self.core.folder().join(format!("releases/{commit}"));
+        released(
+            &folder,
+            commit,
+            (self.image, &self.archive),
+            &program,
+            seccomp.as_bytes(),
+        );
     }
 
     /// The identity that a node program writes, as a word of its shell in double quotes.
@@ -277,4 +258,41 @@ curl -q -fsS --noproxy '*' -H "Authorization: Bearer $token" {url} || {{ echo "C
 
 pub(crate) fn parsed(specification: &Value) -> Specification {
     oac_wire::strict::from_str(&specification.to_string()).unwrap()
+}
+
+/// Writes a release of these files.
+pub(crate) fn released(
+    folder: &Path,
+    commit: SourceCommit,
+    (image, archive): (ImageDigest, &[u8]),
+    program: &[u8],
+    seccomp: &[u8],
+) {
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(archive).unwrap();
+    let packed = gz.finish().unwrap();
+    let rows: [(Row, &[u8]); 4] = [
+        (IMAGE, &packed),
+        (NODE, program),
+        (INSTALLER, b"installer"),
+        (SECCOMP, seccomp),
+    ];
+    let files: Vec<(Artifact, &[u8])> = rows
+        .iter()
+        .map(|(row, bytes)| (artifact(row, commit, bytes), *bytes))
+        .collect();
+    let digests = Image {
+        config_digest: image,
+        manifest_digest: ImageDigest::of("manifest"),
+    };
+    let manifest = Manifest::of(commit, digests, files.iter().map(|(a, _)| a.clone()).collect()).unwrap();
+    let ordered = manifest
+        .artifacts()
+        .iter()
+        .map(|a| files.iter().find(|(b, _)| a.key == b.key).unwrap().1.to_vec());
+    let made = Made {
+        files: ordered.collect(),
+        metadata: Metadata::of(manifest),
+    };
+    made.write(folder);
 }
