@@ -355,6 +355,7 @@ test("a node that registered in the last second is followed, and so is one that 
 });
 
 // req: G-159, G-160
+// inv: INV-W12
 test("the problem box comes at once when a node says so, and a minute after it registered otherwise", async () => {
   const token = tokenOf(await generate());
   const node = await SimulatedNode.enroll(core, "troubled", token);
@@ -367,6 +368,15 @@ test("the problem box comes at once when a node says so, and a minute after it r
   await dialog().getByText("Host unsupported").waitFor();
   await dialog().getByText(`sudo journalctl -u oac-node-${id}.service`, { exact: true }).waitFor();
   await isClean(page, "add-diagnostic");
+  // A list that is no longer fresh says nothing of the node.
+  const followed = "**/nodes?enrollment_id=*";
+  await page.route(followed, (route) => route.abort());
+  await dialog()
+    .getByText(/Core cannot be reached\./)
+    .waitFor();
+  expect(await dialog().getByText("The node needs attention.").count()).toBe(0);
+  await page.unroute(followed);
+  await dialog().getByText("The node needs attention.").waitFor();
   node.disconnect();
   // Registered for 58 seconds without a word: two more, and somebody is needed.
   const quiet = await open(browser, core);

@@ -215,6 +215,32 @@ test("what a second operator changes meanwhile is seen, and neither is lost nor 
   await mine.waitFor({ state: "detached" });
 });
 
+// inv: INV-W14
+test("a node that is removed meanwhile takes no dialog from its page, and what was typed stays", async () => {
+  const node = await SimulatedNode.enroll(core, "leaving");
+  await signIn(page, core);
+  await page.getByRole("link", { name: "Nodes" }).click();
+  await page
+    .getByRole("row", { name: /leaving/ })
+    .getByRole("link")
+    .click();
+  await page.getByRole("button", { name: "Edit node" }).click();
+  await dialog().getByLabel("Name").fill("typed here");
+  await core.ask("DELETE", `/core/v1/sandbox/nodes/${node.id}`);
+  // A read finds out first, and then the write.
+  const read = page.waitForResponse((answer) => answer.status() === 404);
+  await focus();
+  await read;
+  await page.getByRole("main").getByText("This node is not here any more.").waitFor();
+  expect(await dialog().getByLabel("Name").inputValue()).toBe("typed here");
+  await dialog().getByRole("button", { name: "Save" }).click();
+  await dialog().getByRole("alert").getByText("(not_found_error)").waitFor();
+  expect(await dialog().getByLabel("Name").inputValue()).toBe("typed here");
+  await isClean(page, "node-gone-meanwhile");
+  await dialog().getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("heading", { name: "This node is not here any more." }).waitFor();
+});
+
 // inv: INV-W12
 test("a minute without a network is said, and passes", async () => {
   await page.clock.install();

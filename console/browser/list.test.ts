@@ -3,7 +3,7 @@
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Core } from "./core.ts";
-import { type Many, many } from "./many.ts";
+import { MANY, type Many, many } from "./many.ts";
 import { SimulatedNode } from "./node.ts";
 import { launch, open, signIn } from "./page.ts";
 
@@ -53,6 +53,21 @@ test("the filter finds by name, id and label, and says how many", async () => {
   await filter.fill("no such node");
   await page.getByText("No node fits the filter.").waitFor();
   await filter.fill("");
+  await row("node-499").waitFor();
+});
+
+test("a filter stays in sight, and can be taken back, however few nodes are left", async () => {
+  const filter = page.getByLabel("Filter by name, id or label");
+  await filter.fill("node-00");
+  await page.getByText("10 nodes", { exact: true }).waitFor();
+  list.length = 15;
+  await again();
+  await page.getByText("10 nodes", { exact: true }).waitFor();
+  await filter.fill("");
+  await row("node-014").waitFor();
+  expect(await filter.count()).toBe(0);
+  list.length = MANY;
+  await again();
   await row("node-499").waitFor();
 });
 

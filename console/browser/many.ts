@@ -7,6 +7,8 @@ export const MANY = 500;
 
 export interface Many {
   ids: string[];
+  /** How many of them the list has. */
+  length: number;
   /** Lists that the page asked for. */
   read: number;
   /** What the nodes of each further list say besides, by their place in it. */
@@ -17,6 +19,7 @@ export interface Many {
 export async function many(page: Page): Promise<Many> {
   const all: Many = {
     ids: Array.from({ length: MANY }, () => randomUUID()),
+    length: MANY,
     read: 0,
     say: () => ({ active: all.read }),
   };
@@ -25,7 +28,7 @@ export async function many(page: Page): Promise<Many> {
     const body = await response.json();
     all.read += 1;
     const now = new Date().toISOString();
-    const data = all.ids.map((id, at) => ({
+    const data = all.ids.slice(0, all.length).map((id, at) => ({
       ...body.data[0],
       id,
       name: `node-${String(at).padStart(3, "0")}`,

@@ -18,7 +18,7 @@
 
 import type { ReleaseIndex } from "../api/release.ts";
 import type { Deployment, Node, Nodes } from "../api/types.ts";
-import type { Answer, Failure } from "../data/answer.ts";
+import { type Answer, type Failure, ofWrite } from "../data/answer.ts";
 import type { Resource, Snapshot, Tab } from "../data/resource.ts";
 import { parse } from "../format/format.ts";
 import { type Blocker, blocker } from "./blocker.ts";
@@ -214,7 +214,7 @@ export class AddNode {
     if (issued === undefined) {
       return;
     }
-    const answer = await this.core.revoke(issued.enrollmentId);
+    const answer = ofWrite(await this.core.revoke(issued.enrollmentId));
     if (answer.kind === "lost") {
       this.fail(answer);
     } else if (answer.kind === "refused" && answer.status !== 404) {
@@ -262,7 +262,7 @@ export class AddNode {
   private async issue(limits: Limits): Promise<void> {
     this.forget();
     this.set({ step: "issuing" });
-    const answer = await this.core.issue(limits);
+    const answer = ofWrite(await this.core.issue(limits));
     if (answer.kind === "unchanged") {
       return;
     }

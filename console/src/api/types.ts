@@ -15,6 +15,9 @@ export type Provider = Schemas["Provider"];
 export type RuntimeRelease = Schemas["RuntimeRelease"];
 export type Resources = Schemas["Resources"];
 export type CleanUpCommands = Schemas["CleanupCommands"];
+/** A drain as it is asked for. */
+export type Drain = Schemas["NodeDrain"];
+export type Specification = Schemas["Specification"];
 export type Reset = Schemas["Reset"];
 export type Point = Schemas["Point"];
 export type ErrorEnvelope = Schemas["ErrorEnvelope"];

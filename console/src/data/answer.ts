@@ -21,3 +21,13 @@ export type Answer<T> =
   | { kind: "lost" };
 
 export type Failure = Exclude<Answer<never>, { kind: "ok" | "unchanged" }>;
+
+/**
+ * What an answer says of a write. Core's 503 says that nothing was stored; any other server error, Core's own included, may
+ * have come after the step was stored, and is no more than a lost answer.
+ */
+export function ofWrite<T>(answer: Answer<T>): Answer<T> {
+  return answer.kind === "refused" && answer.status >= 500 && answer.status !== 503
+    ? { kind: "lost" }
+    : answer;
+}

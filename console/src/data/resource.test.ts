@@ -83,6 +83,22 @@ test("an answer whose request began before a write is dropped and read again", a
   expect(stage.requests.length).toBe(0);
 });
 
+// inv: INV-W13
+test("whoever waits for a read that a write makes too old waits for the one that follows", async () => {
+  const known: (number | undefined)[] = [];
+  const wait = (read: Promise<void>) => void read.then(() => known.push(stage.resource.get().value));
+  wait(stage.resource.refresh());
+  await vi.advanceTimersByTimeAsync(0);
+  wait(stage.resource.written());
+  await stage.answer(ok(1));
+  wait(stage.resource.written());
+  await stage.answer(ok(2));
+  expect(known).toEqual([]);
+  await stage.answer(ok(3));
+  expect(known).toEqual([3, 3, 3]);
+  expect(stage.requests.length).toBe(0);
+});
+
 test("the tag that is asked with is that of the value that is kept, and never that of a dropped answer", async () => {
   void stage.resource.refresh();
   await vi.advanceTimersByTimeAsync(0);

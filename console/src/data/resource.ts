@@ -41,12 +41,22 @@ export interface Surroundings {
 /** Milliseconds until the next read, by what was read last; null for none by itself. */
 export type Interval<T> = (value: T | undefined) => number | null;
 
+interface Flight {
+  /** Whether it was asked for yet: a write before that is no reason for another. */
+  begun: boolean;
+  /** What makes its answer too old. */
+  next: Flight | undefined;
+  answered: Promise<void>;
+  /** Once it, or what made it too old, was answered and kept. */
+  ended: Promise<void>;
+}
+
 export class Resource<T> {
   private snapshot: Snapshot<T> = { value: undefined, at: undefined, stale: false, failure: undefined };
   private readonly listeners = new Set<() => void>();
   private readonly watchers = new Set<Interval<T>>();
   /** The read that counts; one that a write came after is under way without being this. */
-  private flight: { ended: Promise<void> } | undefined;
+  private flight: Flight | undefined;
   /** Of the value that is kept, and never of one that was dropped. */
   private tag: string | undefined;
   private failures = 0;
@@ -92,32 +102,43 @@ export class Resource<T> {
     };
   }
 
-  /** Resolves once an answer came, or failed to come, to the read under way or to one that begins now. */
+  /** Resolves once a value came, or failed to come, of the read under way or of one that begins now. */
   refresh(): Promise<void> {
-    return this.flight?.ended ?? this.begin(Promise.resolve());
+    return this.flight?.ended ?? this.begin(undefined);
   }
 
-  /** Something was written that this shows: what is under way is older than that, and another read follows it. */
+  /**
+   * Something was written that this shows: what is under way is older than that, and another read follows it. Resolves
+   * once a value of a read that began later came, or failed to come.
+   */
   written(): Promise<void> {
-    return this.begin(this.flight?.ended ?? Promise.resolve());
+    const { flight } = this;
+    return flight !== undefined && !flight.begun ? flight.ended : this.begin(flight);
   }
 
-  private begin(before: Promise<void>): Promise<void> {
+  /** Whoever waits for `before`, whose answer is dropped, waits for this one's. */
+  private begin(before: Flight | undefined): Promise<void> {
     clearTimeout(this.readTimer);
-    const flight = { ended: before };
-    flight.ended = before.then(() => this.read(flight));
+    const flight: Flight = {
+      begun: false,
+      next: undefined,
+      answered: Promise.resolve(),
+      ended: Promise.resolve(),
+    };
+    flight.answered = (before?.answered ?? Promise.resolve()).then(() => this.read(flight));
+    flight.ended = flight.answered.then(() => flight.next?.ended);
+    if (before !== undefined) {
+      before.next = flight;
+    }
     this.flight = flight;
     return flight.ended;
   }
 
-  private async read(flight: { ended: Promise<void> }): Promise<void> {
-    const replaced = () => this.flight !== flight;
-    if (replaced()) {
-      return;
-    }
+  private async read(flight: Flight): Promise<void> {
+    flight.begun = true;
     const at = this.around.now();
     const answer = await this.request(this.tag);
-    if (replaced()) {
+    if (flight.next !== undefined) {
       return;
     }
     this.flight = undefined;

@@ -1,6 +1,6 @@
 // One change, sent once (console.md section 2, INV-W13).
 
-import type { Answer } from "./answer.ts";
+import { type Answer, ofWrite } from "./answer.ts";
 import type { Resource } from "./resource.ts";
 
 /** What became of a write: Core's answer; or, when that was lost, what a read begun after it shows. */
@@ -8,10 +8,10 @@ export type Written<T> =
   | Exclude<Answer<T>, { kind: "lost" }>
   | { kind: "lost"; happened: boolean | undefined };
 
-/** What a write changes, and how the value read afterwards shows that it did. */
+/** What a write changes, and how the value read afterwards shows that it did; `undefined` when it cannot tell. */
 export interface Effect<R> {
   resource: Resource<R>;
-  happened?: (value: R) => boolean;
+  happened?: (value: R) => boolean | undefined;
 }
 
 /**
@@ -23,7 +23,7 @@ export async function write<T, R>(
   effect: Effect<R>,
   ...others: Resource<unknown>[]
 ): Promise<Written<T>> {
-  const answer = await send();
+  const answer = ofWrite(await send());
   for (const other of others) {
     void other.written();
   }

@@ -22,10 +22,12 @@ import { statusOf, statusTip } from "./node-status.ts";
 interface Props {
   state: Extract<Adding, { step: "command" | "deciding" | "following" }>;
   found: Deployment;
+  /** What is known of the node may not be so any more. */
+  stale: boolean;
   onClose: () => void;
 }
 
-export function Command({ state, found, onClose }: Props) {
+export function Command({ state, found, stale, onClose }: Props) {
   const followed = state.step === "following" ? state : undefined;
   const failure = state.step === "command" ? state.failure : undefined;
   return (
@@ -45,7 +47,7 @@ export function Command({ state, found, onClose }: Props) {
           {t("node.gone")}
         </Notice>
       )}
-      {followed && !followed.gone && (
+      {followed && !followed.gone && !stale && (
         <Problem node={followed.node} reached={followed.reached} found={found} />
       )}
       {found.provider === "docker" && <Notice look="warn">{t("add.docker")}</Notice>}

@@ -38,7 +38,7 @@ function AddNodeDialog({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title={t("add.title")} pending={state.step === "issuing"} onClose={onClose} wide>
       {list && <StaleBanner of={[list]} again={() => addNode.again()} />}
-      {found && <Step state={state} found={found} onClose={onClose} />}
+      {found && <Step state={state} found={found} stale={list?.stale ?? false} onClose={onClose} />}
     </Dialog>
   );
 }
@@ -46,10 +46,12 @@ function AddNodeDialog({ onClose }: { onClose: () => void }) {
 interface StepProps {
   state: Adding;
   found: Deployment;
+  /** The list that is followed is. */
+  stale: boolean;
   onClose: () => void;
 }
 
-function Step({ state, found, onClose }: StepProps) {
+function Step({ state, found, stale, onClose }: StepProps) {
   switch (state.step) {
     case "checking":
       return <Check by={state.was} checking onClose={onClose} />;
@@ -61,7 +63,7 @@ function Step({ state, found, onClose }: StepProps) {
     case "command":
     case "deciding":
     case "following":
-      return <Command state={state} found={found} onClose={onClose} />;
+      return <Command state={state} found={found} stale={stale} onClose={onClose} />;
     case "expired":
       return (
         <div className="steps">

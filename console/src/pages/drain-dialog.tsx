@@ -5,6 +5,7 @@ import { t } from "../text/text.ts";
 import { Dialog } from "../ui/dialog.tsx";
 import { Choice, Field } from "../ui/field.tsx";
 import { Actions, useSending } from "../ui/send.tsx";
+import { drained } from "./happened.ts";
 import { change, type NodeDialogProps } from "./node-dialogs.tsx";
 
 const BOUNDS = { min: 60, max: 604_800 };
@@ -30,7 +31,7 @@ export function DrainDialog({ node, found, onClose, detail }: NodeDialogProps) {
       ask(
         api.POST("/core/v1/sandbox/nodes/{node_id}/drain", { params: { path: { node_id: node.id } }, body }),
       );
-    void sending.send(() => change({ node, detail }, send, (now) => now?.drain != null), onClose);
+    void sending.send(() => change({ node, detail }, send, (now) => drained(node, body, now)), onClose);
   }
   const bounds = { min: BOUNDS.min, max: BOUNDS.max };
   return (

@@ -63,7 +63,7 @@ export function NodeDialog({ action, ...props }: NodeDialogProps & { action: Nod
 export function change(
   { node, detail }: Pick<NodeDialogProps, "node" | "detail">,
   send: () => ReturnType<typeof ask>,
-  happened: (node: Node | undefined) => boolean,
+  happened: (node: Node | undefined) => boolean | undefined,
 ) {
   const effect = {
     resource: nodes,

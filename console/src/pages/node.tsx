@@ -35,7 +35,8 @@ export function NodePage({ id }: { id: string }) {
 
   const detail = read.value;
   const gone = read.failure?.kind === "refused" && read.failure.status === 404;
-  if (gone && action !== "remove") {
+  // Over a dialog nothing is taken away: what was typed stays until it is closed (INV-W14).
+  if (gone && action === undefined) {
     return (
       <>
         <HeadingOf title={t("node.gone")} />
@@ -73,6 +74,7 @@ export function NodePage({ id }: { id: string }) {
         </div>
       </div>
       <StaleBanner of={[read]} again={() => void resource.refresh()} />
+      {gone && action !== "remove" && <Notice look="warn">{t("node.gone")}</Notice>}
       <Draining detail={detail} />
       <div className="pair">
         <section className={dim}>

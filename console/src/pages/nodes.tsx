@@ -73,7 +73,7 @@ export function NodeList() {
           <p>{t("nodes.none.text")}</p>
         </div>
       )}
-      {all !== undefined && all.length > FILTER_ABOVE && (
+      {all !== undefined && (all.length > FILTER_ABOVE || filter !== "") && (
         <div className="filter">
           <Field label={t("nodes.filter")} value={filter} onChange={setFilter} type="search" />
           <p role="status">{t("nodes.filtered", { count: rows.length })}</p>

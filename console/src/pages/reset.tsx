@@ -14,6 +14,7 @@ import { Choice, Field } from "../ui/field.tsx";
 import { Notice } from "../ui/notice.tsx";
 import { Actions, useSending } from "../ui/send.tsx";
 import { DiscardDialog } from "./discard-dialog.tsx";
+import { reset as happenedReset } from "./happened.ts";
 import { ResetProgress } from "./reset-progress.tsx";
 
 type Open = "start" | "force" | "cancel";
@@ -108,8 +109,7 @@ function sendReset(bound: Deployment, clear: "auto" | "force", seconds?: number)
     ...(seconds !== undefined && { deadline_seconds: seconds }),
   };
   const send = () => ask(api.POST("/core/v1/sandbox/deployment/reset", { body }));
-  const happened = (now: Deployment) =>
-    now.reset === null ? now.generation > bound.generation : clear === "auto" || now.reset.forced_at !== null;
+  const happened = (now: Deployment) => happenedReset(bound, clear, now);
   return write(send, { resource: deployment, happened }, nodes as Resource<unknown>);
 }
 

@@ -16,6 +16,7 @@ import { Failed } from "../ui/failed.tsx";
 import { Choice, Field } from "../ui/field.tsx";
 import { Notice } from "../ui/notice.tsx";
 import { useSending } from "../ui/send.tsx";
+import { selected } from "./happened.ts";
 import { chosenSize, entryOf, type Kind, SizeChoice, type SizeEntry, sizeParams } from "./size.tsx";
 
 const STEPS = ["where", "backend", "size", "review"] as const;
@@ -90,8 +91,7 @@ export function Setup({ found, onTouch, onSaved }: Props) {
       ...(workspace && { workspace: { store_id: store.trim(), mount: mount.trim(), kind: "nfs" } }),
     };
     const send = () => ask(api.POST("/core/v1/sandbox/deployment", { body }));
-    const happened = (now: Deployment) =>
-      now.provider === provider && now.specification?.resources.cpus === resources.cpus;
+    const happened = (now: Deployment) => selected(body, now);
     void sending.send(
       () => write(send, { resource: deployment, happened }, nodes as Resource<unknown>),
       onSaved,
