@@ -45,6 +45,7 @@ async fn pg_a_sandbox_of_which_something_cannot_be_read_is_not_read_with_every_l
         "WHERE released_at IS NULL AND state = $1",
     ]);
     world::eventually("what is stored is looked through twice", async || {
+        core.core().pokes.allocations.notify_one();
         faults.counted()[1] >= 6
     })
     .await;
