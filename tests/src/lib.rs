@@ -3,5 +3,6 @@
 //! A test here reads as a story on real parts: an installation starts, a host becomes a node, an application creates a
 //! Session. What the stories need is in `oac-testkit`.
 
+pub mod gate;
 pub mod served;
 pub mod story;

@@ -97,6 +97,10 @@ pub(crate) enum Command {
         /// What the Runtime image holds; a release that is published has the full one
         #[arg(long, value_enum, default_value = "full", requires_if("minimal", "dirty"))]
         variant: Variant,
+        /// Instead, what the tests publish: the files as they are, with the minimal image and programs that are compiled
+        /// quickly, named by a digest in the commit's place
+        #[arg(long, exclusive = true)]
+        trial: bool,
     },
 }
 

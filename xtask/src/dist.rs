@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use crate::host::checkout::{Checkout, forget};
-use crate::host::runtime_image::{Builder, Variant};
+use crate::host::runtime_image::{Builder, Standing, Variant};
 use crate::host::{lock, packages, vendor};
 use crate::process;
 use crate::steps::Steps;
@@ -34,11 +34,20 @@ pub(crate) struct Wanted<'a> {
     /// Of the files as they are, whatever the commit says; never published.
     pub(crate) dirty: bool,
     pub(crate) variant: Variant,
+    /// What tests publish, instead of a release.
+    pub(crate) trial: bool,
 }
 
 pub(crate) fn run(wanted: &Wanted<'_>) -> Result<()> {
     let _lock = lock::take()?;
     let metadata = workspace::metadata()?;
+    if wanted.trial {
+        packages::ensure_packages(&[packages::IMAGE])?;
+        let builder = Builder::of(&metadata, Variant::Minimal, Standing::Trial)?;
+        let folder = trial(&builder, &metadata)?;
+        println!("releases: {}", folder.display());
+        return Ok(());
+    }
     let own = Checkout::own(&metadata)?;
     if !wanted.dirty {
         let changes = own.changes()?;
@@ -61,7 +70,13 @@ fn build(steps: &mut Steps, metadata: &Metadata, own: &Checkout, wanted: &Wanted
     steps
         .run("packages", || packages::ensure_packages(&[packages::IMAGE]))
         .context("packages are missing")?;
-    let builder = steps.run("builder", || Builder::of(metadata, wanted.variant, wanted.dirty));
+    let builder = steps.run("builder", || {
+        let standing = match wanted.dirty {
+            true => Standing::WorkingTree,
+            false => Standing::Commit,
+        };
+        Builder::of(metadata, wanted.variant, standing)
+    });
     let mut builder = builder.context("the builder does not build")?;
     let work = metadata.target_directory.join("xtask/dist");
     let out = match wanted.out {
@@ -97,6 +112,28 @@ fn build(steps: &mut Steps, metadata: &Metadata, own: &Checkout, wanted: &Wanted
         forget(&again)?;
     }
     Ok(out)
+}
+
+/// A release of this checkout's files for tests, in the folder `one` of the one that is given. It is named by the files'
+/// digest instead of a commit, holds the minimal image, and its programs are compiled quickly: what it is for is what
+/// hosts do with it.
+pub(crate) fn for_tests(metadata: &Metadata, programs: &Path) -> Result<PathBuf> {
+    trial(
+        &Builder::among(programs, Variant::Minimal, Standing::Trial)?,
+        metadata,
+    )
+}
+
+fn trial(builder: &Builder, metadata: &Metadata) -> Result<PathBuf> {
+    let own = Checkout::own(metadata)?.trial()?;
+    println!(
+        "    {}: for this run's tests alone, of no commit, with the minimal image",
+        own.commit
+    );
+    let folder = metadata.target_directory.join("xtask/releases");
+    forget(&folder)?;
+    release(builder, metadata, &own, &folder.join("work"), &folder.join("one"))?;
+    Ok(folder)
 }
 
 fn has(metadata: &Metadata, (package, name): (&str, &str)) -> bool {

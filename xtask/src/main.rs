@@ -50,11 +50,13 @@ fn main() -> ExitCode {
             verify,
             dirty,
             variant,
+            trial,
         } => dist::run(&dist::Wanted {
             out: out.as_deref(),
             verify,
             dirty,
             variant,
+            trial,
         }),
     });
     match result {

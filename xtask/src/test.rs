@@ -13,7 +13,7 @@ use crate::host::{docker, lock, packages, postgres, runtime_image, test_hosts, t
 use crate::ledger::junit::{Outcome, Report};
 use crate::steps::Steps;
 use crate::workspace::{self, Metadata};
-use crate::{console, process, requirements, tidy};
+use crate::{console, dist, process, requirements, tidy};
 
 mod nextest;
 
@@ -188,9 +188,11 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
         host_root: None,
         programs,
         vendor: steps.run("vendor's files", vendor::ensure_vendor),
+        releases: None,
     };
     if let Some(programs) = &services.programs {
         services.host_root = steps.run("test hosts", || test_hosts::ensure_root(programs));
+        services.releases = steps.run("a release for the tests", || dist::for_tests(metadata, programs));
     }
     if let (Some(engine), Some(programs)) = (&services.engine, &services.programs) {
         let image = steps.run("Runtime image", || {

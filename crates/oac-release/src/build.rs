@@ -12,7 +12,9 @@ use oac_model::SourceCommit;
 use oac_release::{
     SECCOMP_PROFILE,
     assemble::{Part, assemble},
-    image::{BuildImage, BuiltImage, ImageRecord, Variant, build_image, ensure_base, write_manifest},
+    image::{
+        BuildImage, BuiltImage, ImageRecord, Standing, Variant, build_image, ensure_base, write_manifest,
+    },
     layout,
     manifest::Image,
 };
@@ -43,6 +45,9 @@ struct ImageArguments {
     /// Tag the image as one of a working tree, which can never be published
     #[arg(long)]
     dirty: bool,
+    /// Tag the image as a release's, whatever it holds: for tests, with what stands for a commit and is none
+    #[arg(long, conflicts_with = "dirty")]
+    trial: bool,
     #[arg(long)]
     commit: SourceCommit,
     /// Time of the commit, in seconds since 1970
@@ -112,15 +117,20 @@ fn build(arguments: Arguments) -> Result<String, Failure> {
 
 fn built(arguments: &ImageArguments) -> Result<BuiltImage, Failure> {
     let base = ensure_base(arguments.variant, &arguments.cache)?;
+    let standing = match (arguments.dirty, arguments.trial) {
+        (true, _) => Standing::WorkingTree,
+        (false, true) => Standing::Trial,
+        (false, false) => Standing::Commit,
+    };
     Ok(build_image(&BuildImage {
         base: Some(&base),
         runtime: &arguments.runtime,
         variant: arguments.variant,
         commit: arguments.commit,
-        dirty: arguments.dirty,
+        standing,
         created: arguments.created,
-        // A working tree's image is loaded once and thrown away; a release's is fetched by every node.
-        compression: if arguments.dirty { 1 } else { 9 },
+        // What is tried out is loaded once and thrown away; a release is fetched by every node.
+        compression: if standing == Standing::Commit { 9 } else { 1 },
         out: &arguments.out,
     })?)
 }

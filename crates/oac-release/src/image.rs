@@ -6,7 +6,7 @@ mod layer;
 mod packages;
 mod record;
 
-pub use archive::{BuildImage, BuiltImage, ImageError, build_image};
+pub use archive::{BuildImage, BuiltImage, ImageError, Standing, build_image};
 pub use base::{BaseError, Form, debian, ensure_base};
 pub use packages::Variant;
 pub use record::{ImageRecord, write_manifest};

@@ -8,9 +8,11 @@
 //! What differs from a machine: there is one kernel, so no sysctl outside the host's namespaces, no module, no clock of
 //! its own; a reboot boots the same disk again.
 
+mod peers;
 mod picture;
 pub mod root;
 mod user;
+mod watch;
 
 use std::{
     path::{Path, PathBuf},
@@ -25,8 +27,10 @@ use tokio::{
 };
 
 pub use self::{
+    peers::Peers,
     picture::{Change, NOISE, Noise, Picture},
     user::{Shell, Sudo, User},
+    watch::{Seen, Watch},
 };
 use crate::wait;
 

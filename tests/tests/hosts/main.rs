@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod alone;
 mod bootstrap;
 mod harness;
+mod installed;
+mod interrupted;
 mod pasted;
 mod setup;
+mod site;
 mod stand_in;
+mod story;

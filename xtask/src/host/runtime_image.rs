@@ -109,7 +109,11 @@ pub(crate) fn ensure_runtime_image(
         return Ok(None);
     }
     let out = metadata.target_directory.join(variant.folder());
-    let mut record = build(&Builder::among(programs, variant, true)?, metadata, &out)?;
+    let mut record = build(
+        &Builder::among(programs, variant, Standing::WorkingTree)?,
+        metadata,
+        &out,
+    )?;
     record.loaded = load(engine, &record)?;
     let path = out.join("image.json");
     std::fs::write(&path, serde_json::to_string_pretty(&record)?)
@@ -130,7 +134,11 @@ pub(crate) fn run(variant: Variant, out: Option<&Path>) -> Result<()> {
         || metadata.target_directory.join(variant.folder()),
         Path::to_owned,
     );
-    let record = build(&Builder::of(&metadata, variant, true)?, &metadata, &out)?;
+    let record = build(
+        &Builder::of(&metadata, variant, Standing::WorkingTree)?,
+        &metadata,
+        &out,
+    )?;
     println!("image:    {}", record.tag);
     println!("archive:  {}", record.archive.display());
     println!("manifest: {}", record.manifest.display());
@@ -145,29 +153,49 @@ fn build(builder: &Builder, metadata: &Metadata, out: &Path) -> Result<Record> {
     serde_json::from_str(&text).context("the image builder's answer is not readable")
 }
 
+/// What is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A commit's release.
+    Commit,
+    /// A working tree: tagged so, and never published.
+    WorkingTree,
+    /// What this run's own Cores publish, of files that no commit stands for.
+    Trial,
+}
+
+impl Standing {
+    fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Commit => None,
+            Self::WorkingTree => Some("--dirty"),
+            Self::Trial => Some("--trial"),
+        }
+    }
+}
+
 /// The program that builds images and releases, and what it builds.
 pub(crate) struct Builder {
     program: PathBuf,
     pub(crate) variant: Variant,
-    /// Of a working tree: tagged so, and never published.
-    pub(crate) dirty: bool,
+    pub(crate) standing: Standing,
     /// Where bases of packages are kept.
     pub(crate) cache: PathBuf,
 }
 
 impl Builder {
     /// With one that is built first.
-    pub(crate) fn of(metadata: &Metadata, variant: Variant, dirty: bool) -> Result<Self> {
+    pub(crate) fn of(metadata: &Metadata, variant: Variant, standing: Standing) -> Result<Self> {
         process::run(process::cargo_build().args(["-p", PACKAGE, "--features", "image", "--bin", BUILDER]))?;
-        Self::among(&metadata.target_directory.join("debug"), variant, dirty)
+        Self::among(&metadata.target_directory.join("debug"), variant, standing)
     }
 
     /// With the one among built `programs`.
-    pub(crate) fn among(programs: &Path, variant: Variant, dirty: bool) -> Result<Self> {
+    pub(crate) fn among(programs: &Path, variant: Variant, standing: Standing) -> Result<Self> {
         Ok(Self {
             program: programs.join(BUILDER),
             variant,
-            dirty,
+            standing,
             cache: super::cache()?.join("runtime-base"),
         })
     }
@@ -185,9 +213,7 @@ impl Builder {
         }
         let mut command = Command::new(&self.program);
         command.args([what, "--variant", self.variant.name()]);
-        if self.dirty {
-            command.arg("--dirty");
-        }
+        command.args(self.standing.argument());
         command.args(["--commit", &checkout.commit, "--created", &checkout.created]);
         command.arg("--runtime").arg(runtime);
         command.arg("--cache").arg(&self.cache).arg("--out").arg(out);

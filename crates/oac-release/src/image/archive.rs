@@ -18,6 +18,18 @@ const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
+/// What is built, which the image's tag says: a publisher takes `oac-runtime:<commit>` and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The commit. The minimal image, which no release ships, has `-minimal` in its tag.
+    Commit,
+    /// A working tree on the commit: `-dirty`, and `-minimal` likewise. It can never be published.
+    WorkingTree,
+    /// Files for a test's own Core, whatever the image holds. The tag is a release's, and what stands for the commit must
+    /// be no commit: nobody can take it for a release of one.
+    Trial,
+}
+
 /// What an image is built from. Every member shapes its bytes, but `compression` and `out`, which do not reach its
 /// digests.
 #[derive(Debug)]
@@ -26,11 +38,10 @@ pub struct BuildImage<'a> {
     pub base: Option<&'a Path>,
     /// The static `oac-runtime`.
     pub runtime: &'a Path,
-    /// What the base holds; the tag tells the minimal image, which no release ships.
+    /// What the base holds.
     pub variant: Variant,
     pub commit: SourceCommit,
-    /// An image of a working tree; it is tagged so and can never be published.
-    pub dirty: bool,
+    pub standing: Standing,
     /// Time of the commit, in seconds since 1970.
     pub created: u64,
     /// 0 to 9.
@@ -42,7 +53,7 @@ pub struct BuildImage<'a> {
 /// A built image: what it is called and where its archive is.
 #[derive(Debug, Clone)]
 pub struct BuiltImage {
-    /// `oac-runtime:<commit>`, with `-minimal` for the minimal image and `-dirty` for a working tree.
+    /// `oac-runtime:<commit>`, and what [`Standing`] adds.
     pub tag: String,
     pub config_digest: ImageDigest,
     pub manifest_digest: ImageDigest,
@@ -177,12 +188,13 @@ pub fn build_image(build: &BuildImage<'_>) -> Result<BuiltImage, ImageError> {
     let config_digest = ImageDigest::of(&config);
     let manifest = serde_json::to_vec(&manifest(&layers, &config, config_digest)).unwrap_or_default();
     let manifest_digest = ImageDigest::of(&manifest);
-    let variant = match build.variant {
-        Variant::Full => "",
-        Variant::Minimal => "-minimal",
+    let marks = match (build.standing, build.variant) {
+        (Standing::Commit, Variant::Full) | (Standing::Trial, _) => "",
+        (Standing::Commit, Variant::Minimal) => "-minimal",
+        (Standing::WorkingTree, Variant::Full) => "-dirty",
+        (Standing::WorkingTree, Variant::Minimal) => "-minimal-dirty",
     };
-    let dirty = if build.dirty { "-dirty" } else { "" };
-    let tag = format!("oac-runtime:{}{variant}{dirty}", build.commit);
+    let tag = format!("oac-runtime:{}{marks}", build.commit);
 
     let archive = build.out.join(archive_name(&build.commit.to_string()));
     let partial = build.out.join(".runtime.tar.gz.partial");
@@ -354,7 +366,7 @@ mod tests {
             runtime,
             variant: Variant::Full,
             commit: "a".repeat(40).parse().unwrap(),
-            dirty: true,
+            standing: Standing::WorkingTree,
             created: 1_767_225_600,
             compression,
             out,
@@ -380,6 +392,33 @@ mod tests {
         std::fs::write(&runtime, b"another").unwrap();
         let third = build(&folder.path().join("three"), &runtime, 6);
         assert_ne!(first.config_digest, third.config_digest);
+    }
+
+    #[test]
+    fn a_tag_says_what_was_built_and_only_a_release_and_a_trial_are_called_by_the_commit_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = folder.path().join("oac-runtime");
+        std::fs::write(&runtime, b"a program").unwrap();
+        let tag = |standing, variant| {
+            let built = build_image(&BuildImage {
+                base: None,
+                runtime: &runtime,
+                variant,
+                commit: "a".repeat(40).parse().unwrap(),
+                standing,
+                created: 0,
+                compression: 0,
+                out: folder.path(),
+            });
+            let tag = built.unwrap().tag;
+            tag.strip_prefix(&format!("oac-runtime:{}", "a".repeat(40)))
+                .unwrap()
+                .to_owned()
+        };
+        let both = |standing| [Variant::Full, Variant::Minimal].map(|variant| tag(standing, variant));
+        assert_eq!(both(Standing::Commit), ["", "-minimal"]);
+        assert_eq!(both(Standing::WorkingTree), ["-dirty", "-minimal-dirty"]);
+        assert_eq!(both(Standing::Trial), ["", ""]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use oac_model::ProviderKind;
 use oac_release::{
     assemble::{AssembleError, Part, assemble},
-    image::{BuildImage, Variant, build_image},
+    image::{BuildImage, Standing, Variant, build_image},
     layout::{self, Row},
     made::commit,
     manifest::Image,
@@ -15,8 +15,14 @@ use oac_release::{
 
 use crate::publishing::Shop;
 
+const RELEASE: (Standing, Variant) = (Standing::Commit, Variant::Full);
+
 /// Builds image and release in `folder`, as from a checkout.
-fn build(folder: &Path, dirty: bool, installer: &[u8]) -> Result<Metadata, AssembleError> {
+fn build(
+    folder: &Path,
+    (standing, variant): (Standing, Variant),
+    installer: &[u8],
+) -> Result<Metadata, AssembleError> {
     std::fs::create_dir_all(folder).unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
@@ -26,9 +32,9 @@ fn build(folder: &Path, dirty: bool, installer: &[u8]) -> Result<Metadata, Assem
     let built = build_image(&BuildImage {
         base: None,
         runtime: &file("oac-runtime", b"a runtime"),
-        variant: Variant::Full,
+        variant,
         commit: commit('a'),
-        dirty,
+        standing,
         created: 1_767_225_600,
         compression: 6,
         out: &folder.join("image"),
@@ -52,11 +58,12 @@ fn build(folder: &Path, dirty: bool, installer: &[u8]) -> Result<Metadata, Assem
         ),
         part(layout::IMAGE, built.archive),
     ];
+    let dirty = standing == Standing::WorkingTree;
     assemble(commit('a'), image, &parts, &folder.join("release"), dirty)
 }
 
 /// Every file of a release directory.
-pub(crate) fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = ["manifest.json", "SHA256SUMS"]
         .iter()
         .map(|name| release.join(name))
@@ -75,8 +82,8 @@ pub(crate) fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn the_same_parts_give_the_same_release_which_is_published() {
     let temp = tempfile::tempdir().unwrap();
     let (one, two) = (temp.path().join("one"), temp.path().join("elsewhere/two"));
-    let metadata = build(&one, false, b"an installer").unwrap();
-    assert_eq!(build(&two, false, b"an installer").unwrap(), metadata);
+    let metadata = build(&one, RELEASE, b"an installer").unwrap();
+    assert_eq!(build(&two, RELEASE, b"an installer").unwrap(), metadata);
     let listing = |folder: &Path| listing(&folder.join("release"));
     assert_eq!(listing(&one), listing(&two));
     assert!(metadata.manifest().runtime(ProviderKind::Docker).is_some());
@@ -85,16 +92,39 @@ fn the_same_parts_give_the_same_release_which_is_published() {
     assert!(shop.publish(&one.join("release")).unwrap().is_new);
     // The second is the same release, not another one.
     assert!(!shop.publish(&two.join("release")).unwrap().is_new);
-    assert!(matches!(build(&one, false, b"x"), Err(AssembleError::Taken(_))));
+    assert!(matches!(build(&one, RELEASE, b"x"), Err(AssembleError::Taken(_))));
 }
 
 #[test]
 fn a_release_of_a_working_tree_is_built_and_never_published() {
     let temp = tempfile::tempdir().unwrap();
-    build(temp.path(), true, b"an installer").unwrap();
+    build(
+        temp.path(),
+        (Standing::WorkingTree, Variant::Full),
+        b"an installer",
+    )
+    .unwrap();
     let refused = Shop::new().publish(&temp.path().join("release")).unwrap_err();
     assert!(matches!(refused, StoreError::Invalid { .. }), "{refused:?}");
     let large = tempfile::tempdir().unwrap();
-    let refused = build(large.path(), true, &vec![0; (24 << 20) + 1]);
+    let refused = build(
+        large.path(),
+        (Standing::WorkingTree, Variant::Full),
+        &vec![0; (24 << 20) + 1],
+    );
     assert!(matches!(refused, Err(AssembleError::Installer(_))), "{refused:?}");
+}
+
+#[test]
+fn a_minimal_image_is_published_only_for_tests() {
+    let published = |standing| {
+        let temp = tempfile::tempdir().unwrap();
+        build(temp.path(), (standing, Variant::Minimal), b"an installer")?;
+        Ok::<_, AssembleError>(Shop::new().publish(&temp.path().join("release"))?.is_new)
+    };
+    let refused = published(Standing::Commit);
+    assert!(matches!(refused, Err(AssembleError::Refused(_))), "{refused:?}");
+    let refused = published(Standing::WorkingTree);
+    assert!(matches!(refused, Err(AssembleError::Refused(_))), "{refused:?}");
+    assert!(published(Standing::Trial).unwrap());
 }

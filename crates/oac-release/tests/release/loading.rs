@@ -10,7 +10,7 @@ use std::{
 use oac_model::SourceCommit;
 use oac_records::Directory;
 use oac_release::{
-    image::{BuildImage, BuiltImage, Variant, build_image},
+    image::{BuildImage, BuiltImage, Standing, Variant, build_image},
     manifest::Unpacked,
     payload,
 };
@@ -103,7 +103,7 @@ fn build(folder: &Path) -> BuiltImage {
         runtime: &runtime,
         variant: Variant::Full,
         commit,
-        dirty: false,
+        standing: Standing::Commit,
         created: 1_767_225_600,
         compression: 6,
         out: folder,

@@ -2,6 +2,7 @@
 
 mod asking;
 mod assembling;
+mod building;
 mod bundle;
 mod fetching;
 mod killing;

@@ -11,7 +11,7 @@ use std::{
 use oac_model::{AllocationId, ImageDigest};
 use oac_release::{
     SECCOMP_PROFILE,
-    image::{BuildImage, BuiltImage, Variant, build_image},
+    image::{BuildImage, BuiltImage, Standing, Variant, build_image},
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -119,7 +119,7 @@ impl Scratch {
             variant: Variant::Minimal,
             // One of its own for each test, so that none removes another's.
             commit: format!("{random}{}", &random[..8]).parse().unwrap(),
-            dirty: true,
+            standing: Standing::WorkingTree,
             created: 1_767_225_600,
             compression: 0,
             out: &folder.path().join("image"),
