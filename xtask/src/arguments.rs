@@ -98,7 +98,7 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value = "full", requires_if("minimal", "dirty"))]
         variant: Variant,
         /// Instead, what the tests publish: the files as they are, with the minimal image and programs that are compiled
-        /// quickly, named by a digest in the commit's place
+        /// quickly, named by a digest in the commit's place, and built twice for a test to compare
         #[arg(long, exclusive = true)]
         trial: bool,
     },

@@ -44,7 +44,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<()> {
     if wanted.trial {
         packages::ensure_packages(&[packages::IMAGE])?;
         let builder = Builder::of(&metadata, Variant::Minimal, Standing::Trial)?;
-        let folder = trial(&builder, &metadata)?;
+        let folder = twice(&builder, &metadata)?;
         println!("releases: {}", folder.display());
         return Ok(());
     }
@@ -114,17 +114,17 @@ fn build(steps: &mut Steps, metadata: &Metadata, own: &Checkout, wanted: &Wanted
     Ok(out)
 }
 
-/// A release of this checkout's files for tests, in the folder `one` of the one that is given. It is named by the files'
-/// digest instead of a commit, holds the minimal image, and its programs are compiled quickly: what it is for is what
-/// hosts do with it.
+/// Two releases of this checkout's files for tests, in the folders `one` and `two` of the one that is given: the second
+/// of a copy in another place, built from nothing. They are named by the files' digest instead of a commit, hold the
+/// minimal image, and their programs are compiled quickly: what they are for is the building and what hosts do with it.
 pub(crate) fn for_tests(metadata: &Metadata, programs: &Path) -> Result<PathBuf> {
-    trial(
+    twice(
         &Builder::among(programs, Variant::Minimal, Standing::Trial)?,
         metadata,
     )
 }
 
-fn trial(builder: &Builder, metadata: &Metadata) -> Result<PathBuf> {
+fn twice(builder: &Builder, metadata: &Metadata) -> Result<PathBuf> {
     let own = Checkout::own(metadata)?.trial()?;
     println!(
         "    {}: for this run's tests alone, of no commit, with the minimal image",
@@ -132,7 +132,12 @@ fn trial(builder: &Builder, metadata: &Metadata) -> Result<PathBuf> {
     );
     let folder = metadata.target_directory.join("xtask/releases");
     forget(&folder)?;
-    release(builder, metadata, &own, &folder.join("work"), &folder.join("one"))?;
+    let [one, two] = ["one", "two"].map(|name| folder.join(name));
+    release(builder, metadata, &own, &folder.join("work"), &one)?;
+    let again = folder.join("again");
+    let other = own.elsewhere(&again)?;
+    release(builder, metadata, &other, &again.join("work"), &two)?;
+    forget(&again)?;
     Ok(folder)
 }
 

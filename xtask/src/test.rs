@@ -192,7 +192,7 @@ fn start(steps: &mut Steps, metadata: &Metadata) -> Services {
     };
     if let Some(programs) = &services.programs {
         services.host_root = steps.run("test hosts", || test_hosts::ensure_root(programs));
-        services.releases = steps.run("a release for the tests", || dist::for_tests(metadata, programs));
+        services.releases = steps.run("two builds of a release", || dist::for_tests(metadata, programs));
     }
     if let (Some(engine), Some(programs)) = (&services.engine, &services.programs) {
         let image = steps.run("Runtime image", || {

@@ -20,7 +20,7 @@ pub(crate) struct Services {
     pub(crate) postgres: Option<Server>,
     pub(crate) programs: Option<PathBuf>,
     pub(crate) vendor: Option<Vendor>,
-    /// The release that tests publish, in the folder `one`.
+    /// Two builds of the release that tests publish, in the folders `one` and `two`.
     pub(crate) releases: Option<PathBuf>,
 }
 
@@ -28,7 +28,7 @@ impl Services {
     /// Sets `OAC_TEST_DOCKER` (`unix://` and the socket), `OAC_TEST_POSTGRES` (a URL that may create databases),
     /// `OAC_TEST_HOST_ROOT` (the root file system of test hosts), `OAC_TEST_RUNTIME_IMAGE` and
     /// `OAC_TEST_FULL_RUNTIME_IMAGE` (a JSON file each with the image's identities), `OAC_TEST_PROGRAMS` (the folder of the
-    /// built programs), `OAC_TEST_RELEASES` (the folder of the release that tests publish) and `OAC_TEST_MSB` (the vendor's
+    /// built programs), `OAC_TEST_RELEASES` (the folder of two builds of the release that tests publish) and `OAC_TEST_MSB` (the vendor's
     /// program), each where it is there.
     pub(crate) fn tell(&self, command: &mut Command) {
         if let Some(engine) = &self.engine {

@@ -63,7 +63,7 @@ fn build(
 }
 
 /// Every file of a release directory.
-fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn listing(release: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = ["manifest.json", "SHA256SUMS"]
         .iter()
         .map(|name| release.join(name))

@@ -1,4 +1,5 @@
-//! The release of this checkout's files that the test command builds.
+//! The release of this checkout, as `cargo xtask dist` builds it: once where the files are, once from a copy of them in
+//! another place and from nothing.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,6 +8,9 @@ use oac_release::{
     metadata::{ARTIFACTS, MANIFEST, Metadata, SUMS},
 };
 
+use crate::assembling::listing;
+
+/// The folder of the two.
 fn releases() -> PathBuf {
     std::env::var_os("OAC_TEST_RELEASES")
         .unwrap_or_else(|| panic!("OAC_TEST_RELEASES is not set: run through cargo xtask test"))
@@ -21,6 +25,17 @@ fn metadata() -> Metadata {
 fn path(row: &Row) -> PathBuf {
     let filename = row.filename(metadata().source_commit());
     releases().join("one").join(ARTIFACTS).join(filename)
+}
+
+// inv: INV-R1
+#[test]
+fn e2e_two_builds_of_one_commit_in_two_places_are_the_same_release_byte_for_byte() {
+    let [one, two] = ["one", "two"].map(|name| listing(&releases().join(name)));
+    let names = |files: &[(PathBuf, Vec<u8>)]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&one), names(&two));
+    for ((name, one), (_, two)) in one.iter().zip(&two) {
+        assert!(one == two, "{} differs between the two builds", name.display());
+    }
 }
 
 #[test]
