@@ -31,6 +31,13 @@ const row = () => page.getByRole("row", { name: /steady/ });
 const dialog = () => page.getByRole("dialog");
 const focus = () => page.evaluate(() => window.dispatchEvent(new Event("focus")));
 
+/** Shows or hides the tab. */
+const show = (state: "visible" | "hidden") =>
+  page.evaluate((visibility) => {
+    Object.defineProperty(document, "visibilityState", { value: visibility, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, state);
+
 // inv: INV-W12
 test("while Core is away the page shows what it knew and concludes nothing, and then goes on", async () => {
   await signIn(page, core, "/nodes");
@@ -110,11 +117,6 @@ test("a hidden tab asks for nothing and a seen one at once", async () => {
   await signIn(page, core);
   await page.getByRole("link", { name: "Nodes" }).click();
   await row().waitFor();
-  const show = (state: string) =>
-    page.evaluate((visibility) => {
-      Object.defineProperty(document, "visibilityState", { value: visibility, configurable: true });
-      document.dispatchEvent(new Event("visibilitychange"));
-    }, state);
   await show("hidden");
   let asked = 0;
   page.on("request", () => {
@@ -144,6 +146,65 @@ const refusal = (status: number, code: string, message: string) => ({
   json: { error: { type: status === 409 ? "conflict_error" : "server_error", code, message, param: null } },
 });
 
+// inv: INV-W17
+test("under a standby a sign-in is tried again as Core asks, and never from a hidden tab", async () => {
+  await page.clock.install();
+  let sent = 0;
+  await page.route("**/core/v1/console/session", (route) => {
+    sent += 1;
+    return route.fulfill({
+      ...refusal(503, "core_standby", "This Core is standing by."),
+      headers: { "retry-after": "7" },
+    });
+  });
+  await page.goto("/sign-in");
+  await page.getByLabel("Core key").fill(core.key);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("Core is standing by. Retrying…").waitFor();
+  await page.clock.runFor(6500);
+  expect(sent).toBe(1);
+  await page.clock.runFor(1000);
+  await expect.poll(() => sent).toBe(2);
+  await page.getByRole("button", { name: "Sign in", disabled: false }).waitFor();
+  await show("hidden");
+  await page.clock.runFor(60_000);
+  expect(sent).toBe(2);
+  await page.unroute("**/core/v1/console/session");
+  await show("visible");
+  await page.clock.runFor(7500);
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+});
+
+test("a sign-in says what is wrong with Core, and of a key only what came for it", async () => {
+  await page.goto("/sign-in");
+  const answers: (() => Promise<void>)[] = [];
+  await page.route("**/core/v1/console/session", (route) => {
+    const { length } = answers;
+    answers.push(() =>
+      route.fulfill(
+        length === 0 ? refusal(500, "of_a_test", "Core's log says why.") : refusal(401, "of_a_test", "No."),
+      ),
+    );
+  });
+  const field = page.getByLabel("Core key");
+  const submit = page.getByRole("button", { name: "Sign in" });
+  await field.fill("first");
+  await submit.click();
+  await expect.poll(() => answers.length).toBe(1);
+  await answers[0]?.();
+  await page.getByRole("alert").getByText("Core's log says why. (of_a_test)").waitFor();
+  await submit.click();
+  await expect.poll(() => answers.length).toBe(2);
+  await field.fill("second");
+  await answers[1]?.();
+  await page.getByRole("button", { name: "Sign in", disabled: false }).waitFor();
+  expect(await page.getByText("This Core key is not accepted.").count()).toBe(0);
+  await submit.click();
+  await expect.poll(() => answers.length).toBe(3);
+  await answers[2]?.();
+  await page.getByText("This Core key is not accepted.").waitFor();
+});
+
 // inv: INV-W13, INV-W14
 test("a refusal and a standby keep the dialog with what was typed, and nothing is sent by itself", async () => {
   await signIn(page, core);
@@ -167,6 +228,7 @@ test("a refusal and a standby keep the dialog with what was typed, and nothing i
   await dialog().getByRole("button", { name: "Save" }).click();
   await dialog().getByText("This Core is standing by. (core_standby)").waitFor();
   await row().getByText("Unconfirmed").waitFor();
+  await page.getByText(/Showing data from .*\. This Core is standing by\. \(core_standby\)/).waitFor();
   expect(await dialog().getByLabel("Name").inputValue()).toBe("kept");
   await isClean(page, "standby");
   expect(sent).toBe(2);

@@ -10,7 +10,7 @@ import { type Interval, Resource, type Snapshot, type Surroundings, type Tab } f
 
 /** Whoever reads for as long as somebody looks. */
 const readers = new Set<() => void>();
-const tab: Tab = {
+export const tab: Tab = {
   visible: () => document.visibilityState === "visible",
   onChange(callback) {
     readers.add(callback);

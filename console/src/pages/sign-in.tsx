@@ -1,38 +1,71 @@
 // One field, one button. While Core stands by the sign-in is tried again by itself: the key it waits with is in this form
 // and nowhere else.
 
-import { type FormEvent, useEffect, useState } from "react";
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import type { Failure } from "../data/answer.ts";
 import { isPlain } from "../page/frame.tsx";
-import { signIn } from "../page/store.ts";
-import { type Key, t } from "../text/text.ts";
+import { signIn, tab } from "../page/store.ts";
+import { t } from "../text/text.ts";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
 import { Field } from "../ui/field.tsx";
 import { Notice } from "../ui/notice.tsx";
 
+/** Between two tries under a standby, unless Core asks for a longer pause. */
 const STANDBY_PAUSE = 2000;
+
+/** Why nobody is signed in; `again` is the pause before the next try, for what passes by itself. */
+interface Said {
+  text: string;
+  again?: number;
+}
+
+function saidOf(failure: Failure): Said {
+  if (failure.kind === "lost") {
+    return { text: t("signIn.unreachable") };
+  }
+  const { status, message, code, retryAfter } = failure;
+  if (status === 503) {
+    return { text: t("signIn.standby"), again: Math.max(STANDBY_PAUSE, retryAfter ?? 0) };
+  }
+  // What is wrong with Core is not the key's fault.
+  const fault = status >= 500 || status === 429;
+  return { text: fault ? t("refused", { message, code: code ?? status }) : t("signIn.refused") };
+}
 
 function Form() {
   const [key, setKey] = useState("");
-  const [said, setSaid] = useState<Key | undefined>();
+  const typed = useRef("");
+  const [said, setSaid] = useState<Said | undefined>();
   const [pending, setPending] = useState(false);
-  const waiting = said === "signIn.standby";
+  const again = said?.again;
+  const waiting = again !== undefined;
 
   async function send() {
     setPending(true);
     const answer = await signIn(key.trim());
     setPending(false);
-    if (answer.kind === "lost") {
-      setSaid("signIn.unreachable");
-    } else if (answer.kind === "refused") {
-      setSaid(answer.status === 503 ? "signIn.standby" : "signIn.refused");
+    // What came for a key that is there no more says nothing of the one that is.
+    if ((answer.kind === "lost" || answer.kind === "refused") && typed.current === key) {
+      setSaid(saidOf(answer));
     }
   }
   useEffect(() => {
-    if (waiting && !pending) {
-      const timer = setTimeout(() => void send(), STANDBY_PAUSE);
-      return () => clearTimeout(timer);
+    if (again === undefined || pending) {
+      return;
     }
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    // A hidden tab sends nothing (INV-W17).
+    function plan() {
+      clearTimeout(timer);
+      timer = tab.visible() ? setTimeout(() => void send(), again) : undefined;
+    }
+    plan();
+    const leave = tab.onChange(plan);
+    return () => {
+      clearTimeout(timer);
+      leave();
+    };
   });
   function submit(event: FormEvent) {
     event.preventDefault();
@@ -46,9 +79,10 @@ function Form() {
         value={key}
         onChange={(text) => {
           setKey(text);
+          typed.current = text;
           setSaid(undefined);
         }}
-        error={said && !waiting ? t(said) : undefined}
+        error={waiting ? undefined : said?.text}
         hint={t("signIn.hint")}
         required
         autoFocus

@@ -42,6 +42,7 @@ export const en = {
   http: "Traffic and tokens travel unencrypted.",
 
   stale: "Showing data from {time}. Core cannot be reached.",
+  "stale.refused": "Showing data from {time}. {message} ({code})",
   "stale.again": "Try again",
   unread: "Core cannot be reached.",
   "uncertain.not": "Core did not confirm the change. It was not made: send it again if you still want it.",

@@ -32,24 +32,26 @@ interface StaleProps {
 
 /** Over what is shown and may not be so any more, or in place of what never came. */
 export function StaleBanner({ of, again }: StaleProps) {
-  const stale = of.filter((snapshot) => snapshot.stale && snapshot.failure?.kind !== "refused");
+  const stale = of.filter((snapshot) => snapshot.stale);
+  const oldest = Math.min(...stale.map((snapshot) => snapshot.at ?? Number.POSITIVE_INFINITY));
   const refused = of.map((snapshot) => snapshot.failure).find((failure) => failure?.kind === "refused");
   const action = (
     <Button className="small" onClick={again}>
       {t("stale.again")}
     </Button>
   );
+  // A session that ended is asked for over the page, and what is gone has a page of its own.
   if (refused?.kind === "refused" && refused.status !== 401 && refused.status !== 404) {
+    const why = { message: refused.message, code: refused.code ?? refused.status };
     return (
       <Notice look="bad" action={action}>
-        {t("refused", { message: refused.message, code: refused.code ?? refused.status })}
+        {Number.isFinite(oldest) ? t("stale.refused", { ...why, time: moment(oldest) }) : t("refused", why)}
       </Notice>
     );
   }
-  if (stale.length === 0) {
+  if (stale.every((snapshot) => snapshot.failure?.kind === "refused")) {
     return null;
   }
-  const oldest = Math.min(...stale.map((snapshot) => snapshot.at ?? Number.POSITIVE_INFINITY));
   return (
     <Notice look="bad" action={action}>
       {Number.isFinite(oldest) ? t("stale", { time: moment(oldest) }) : t("unread")}
