@@ -113,6 +113,20 @@ test("Nodes shows each node's one status, its configuration and the reason in a 
   expect(await row("bad").getByRole("tooltip").allInnerTexts()).toContain("Sandbox provider unavailable");
   await page.keyboard.press("Escape");
   await row("bad").getByRole("tooltip").first().waitFor({ state: "hidden" });
+  // Escape closes what the pointer opened too, and the pointer takes none from the focus.
+  const help = row("bad").getByRole("button", { name: "Help" }).first();
+  const tip = row("bad").getByRole("tooltip").first();
+  await page.getByRole("heading", { name: "Nodes" }).focus();
+  await help.hover();
+  await tip.waitFor();
+  await page.keyboard.press("Escape");
+  await tip.waitFor({ state: "hidden" });
+  await help.focus();
+  await tip.waitFor();
+  await page.mouse.move(0, 0);
+  expect(await tip.isVisible()).toBe(true);
+  await page.keyboard.press("Escape");
+  await tip.waitFor({ state: "hidden" });
   await tips.last().focus();
   await row("bad").getByText("Host too small").waitFor();
   expect(await page.getByText(/suspended|retained|snapshots/i).count()).toBe(0);

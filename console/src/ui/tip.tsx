@@ -1,6 +1,6 @@
 // A help tip: opens on focus and hover, stays while hovered, closes on Escape.
 
-import { useId, useLayoutEffect, useRef, useState } from "react";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "react";
 import { t } from "../text/text.ts";
 import { Icon } from "./icon.tsx";
 
@@ -11,6 +11,21 @@ export function Tip({ text }: { text: string }) {
   const [open, setOpen] = useState(false);
   const id = useId();
   const shown = useRef<HTMLSpanElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!open) {
+      return;
+    }
+    // Wherever the focus is: a tip that the pointer opened closes too.
+    function escaped(event: KeyboardEvent) {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        setOpen(false);
+      }
+    }
+    document.addEventListener("keydown", escaped, true);
+    return () => document.removeEventListener("keydown", escaped, true);
+  }, [open]);
   useLayoutEffect(() => {
     const element = shown.current;
     if (!open || !element) {
@@ -33,15 +48,10 @@ export function Tip({ text }: { text: string }) {
     <span
       className="tip"
       onMouseEnter={() => setOpen(true)}
-      onMouseLeave={() => setOpen(false)}
-      onKeyDown={(event) => {
-        if (event.key === "Escape" && open) {
-          event.stopPropagation();
-          setOpen(false);
-        }
-      }}
+      onMouseLeave={() => setOpen((now) => now && button.current === document.activeElement)}
     >
       <button
+        ref={button}
         type="button"
         className="tip-button"
         aria-label={t("help")}
