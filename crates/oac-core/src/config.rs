@@ -105,6 +105,11 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
+    /// What is wrong, in one line and without the values read.
+    pub fn message(&self) -> &str {
+        &self.what
+    }
+
     /// A value that does not fit is told by what was expected in its place.
     fn what(message: &str) -> String {
         let expected = message
