@@ -463,9 +463,12 @@ async fn read_deployment(core: &Core, read: &Read) -> Result<Deployment, StoreEr
     Ok(deployment)
 }
 
-/// Reads the deployment into memory. Call it after every write to the deployment, before anybody is told.
+/// Reads the deployment into memory; what cannot be read there, whoever needs it reads. Call it after every write to the
+/// deployment, before anybody is told.
 pub async fn refresh_deployment(core: &Core) {
+    let ticket = core.hub.memory().ticket();
     if let Err(error) = read_deployment(core, &core.store.single()).await {
+        core.hub.memory().doubt_deployment(ticket);
         tracing::warn!(error = %Chain(&error), "the deployment cannot be read");
     }
 }

@@ -1,7 +1,7 @@
 //! What one owner remembers of an allocation: time that counts, and time that does not.
 
 use oac_lifecycle::allocation::{
-    Action, Cause, Mutation, Next, Presence, Sighting, Snapshot, State, Watch, plan,
+    Action, Cause, Mutation, Next, Noted, Presence, Sighting, Snapshot, State, Watch, plan,
 };
 use oac_lifecycle::limits;
 use oac_model::ConnectionId;
@@ -127,4 +127,48 @@ fn a_sandbox_that_was_found_missing_is_looked_at_as_soon_as_it_links_again() {
         Next::Wait { until: None },
         "nothing was wrong"
     );
+}
+
+// inv: INV-C22
+#[test]
+fn a_loss_takes_two_answers_on_one_connection_that_are_five_seconds_apart() {
+    let [one, other] = [1, 2].map(|n| ConnectionId::from_uuid(uuid(n)).unwrap());
+    let state = State::Running {
+        phase: oac_model::ComputePhase::Disabled,
+    };
+    let lost = Sighting::Absent { lost: true };
+    let noted = |answers: &[(ConnectionId, Sighting, i64)]| {
+        let mut watch = Watch::default();
+        let all = answers.iter().map(|(on, said, now)| {
+            let snapshot = Snapshot {
+                state,
+                given_up: None,
+                in_flight: false,
+                node: Presence::Online {
+                    connection: *on,
+                    ready: true,
+                },
+                initialized: true,
+                linked: false,
+            };
+            watch.tick(&snapshot, *now);
+            watch.looked(state, *on, *said, *now)
+        });
+        all.last().unwrap() == Noted::Loss
+    };
+    assert!(!noted(&[(one, lost, 0)]));
+    assert!(!noted(&[(one, lost, 0), (one, lost, 4_999)]));
+    assert!(noted(&[(one, lost, 0), (one, lost, 5_000)]));
+    assert!(!noted(&[(one, lost, 0), (other, lost, 5_000)]));
+    assert!(noted(&[(one, lost, 0), (other, lost, 1), (other, lost, 5_001)]));
+    for between in [
+        Sighting::Running,
+        Sighting::Unanswered,
+        Sighting::Unconfirmed,
+        Sighting::NotFound,
+        Sighting::Absent { lost: false },
+    ] {
+        let answers = [(one, lost, 0), (one, between, 2_500), (one, lost, 5_000)];
+        assert!(!noted(&answers), "{between:?}");
+    }
 }

@@ -51,7 +51,7 @@ macro_rules! each_case {
     (every => $with:ident $($rest:tt)*) => { $crate::$with! { $($rest)* ;
         // inv: INV-V2
         v01_declarations_are_complete_and_those_registered
-        // inv: INV-V1, INV-V10, INV-V14, INV-V29
+        // inv: INV-V1, INV-V14
         v02_unsupported_operations_are_refused_without_a_native_call
         // inv: INV-V3
         v03_create_then_info_is_running_and_settled

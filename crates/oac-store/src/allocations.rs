@@ -269,8 +269,9 @@ impl Read {
         node_id: NodeId,
         after: Option<AllocationId>,
         limit: u64,
-    ) -> Result<Vec<AllocationRow>, StoreError> {
-        self.page("node_id = $1", params![node_id], after, limit).await
+    ) -> Result<AllocationPage, StoreError> {
+        let of_node = "released_at IS NULL AND node_id = $1";
+        self.readable(of_node, params![node_id], after, limit).await
     }
 
     /// A page of released allocations for which a kill is owed, by ascending id after `after`.
@@ -316,17 +317,6 @@ impl Read {
                 AND k.deleted_at IS NULL)";
         self.page_where(elsewhere, vec![], None, limits::DIAGNOSED_ALLOCATIONS)
             .await
-    }
-
-    async fn page(
-        &self,
-        condition: &str,
-        params: Vec<Value>,
-        after: Option<AllocationId>,
-        limit: u64,
-    ) -> Result<Vec<AllocationRow>, StoreError> {
-        let unreleased = format!("released_at IS NULL AND {condition}");
-        self.page_where(&unreleased, params, after, limit).await
     }
 
     async fn page_where(

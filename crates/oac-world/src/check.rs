@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oac_lifecycle::{
     allocation::{Cause, Event, Mutation, OperationState, Sighting, State},
-    limits::LOSS_GAP,
     placement::{Answer, place},
     reset,
 };
@@ -24,6 +23,9 @@ use crate::{
     network::LinkId,
     world::World,
 };
+
+/// INV-C22's five seconds, whatever the product takes for them.
+const LOSS_APART: Millis = 5_000;
 
 /// What the checks remember, and no part of the product knows.
 pub(crate) struct History {
@@ -319,7 +321,7 @@ impl World {
         let last = answers.last().copied();
         let first = last.and_then(|(on, _)| answers.iter().find(|(at, _)| *at == on).copied());
         let apart = last.zip(first).map(|((_, last), (_, first))| last - first);
-        let fits = apart.is_some_and(|apart| apart >= LOSS_GAP as Millis);
+        let fits = apart.is_some_and(|apart| apart >= LOSS_APART);
         // Both rules say so: the protocol's of its answers, Core's of its confirmation.
         let rule = if answers.len() < 2 {
             Invariant::C22

@@ -52,7 +52,12 @@ impl PageQuery {
 
 impl<T> Page<T> {
     /// The first `limit` of `rows`, which were asked for one more than that; `cursor` names a row for [`PageQuery::after`].
-    pub fn of<R>(mut rows: Vec<R>, limit: u64, cursor: impl Fn(&R) -> String, show: impl Fn(R) -> T) -> Self {
+    pub fn of<R>(
+        mut rows: Vec<R>,
+        limit: u64,
+        cursor: impl Fn(&R) -> String,
+        show: impl FnMut(R) -> T,
+    ) -> Self {
         let more = rows.len() as u64 > limit;
         rows.truncate(limit as usize);
         let next = rows.last().filter(|_| more).map(cursor);

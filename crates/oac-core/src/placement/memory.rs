@@ -37,7 +37,7 @@ pub struct Memory {
 
 struct Inner {
     deployment: Deployment,
-    /// Whether it was read since everything was forgotten.
+    /// Whether it was read since everything was forgotten, and no later reading failed.
     known: bool,
     /// Of the newest reading of the deployment, or of the moment everything was forgotten.
     read: Ticket,
@@ -94,7 +94,16 @@ impl Memory {
         }
     }
 
-    /// Whether the deployment is being reset; `None` before it was read.
+    /// The deployment could not be read after `ticket` was drawn: what is remembered from before may hold no more.
+    pub fn doubt_deployment(&self, ticket: Ticket) {
+        let mut inner = self.inner.lock();
+        if inner.read < ticket {
+            inner.read = ticket;
+            inner.known = false;
+        }
+    }
+
+    /// Whether the deployment is being reset; `None` while that has to be read.
     pub fn resetting(&self) -> Option<bool> {
         let inner = self.inner.lock();
         inner.known.then_some(inner.deployment.reset_in_progress)
@@ -403,6 +412,18 @@ mod tests {
         assert_eq!(memory.resetting(), None);
         memory.set_deployment(memory.ticket(), reading(false));
         assert_eq!(memory.resetting(), Some(false));
+    }
+
+    #[test]
+    fn after_a_reading_of_the_deployment_that_failed_whoever_asks_for_a_reset_reads_it() {
+        let memory = memory();
+        assert_eq!(memory.resetting(), Some(false));
+        let (failed, later) = (memory.ticket(), memory.ticket());
+        memory.doubt_deployment(failed);
+        assert_eq!(memory.resetting(), None);
+        memory.set_deployment(later, memory.deployment());
+        memory.doubt_deployment(failed);
+        assert_eq!(memory.resetting(), Some(false), "it was read since");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The unreleased allocations, as an operator sees them (core.md section 10).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use axum::{Json, extract::State};
 use oac_lifecycle::{
@@ -12,7 +15,9 @@ use oac_model::{
     AllocationId, AllocationState, ComputePhase, EnvironmentId, Generation, NodeId, ProjectId, SessionId,
     Time,
 };
-use oac_store::{AllocationDiagnostic, AllocationRow, Initialization, NodeRow, Read, StoreError};
+use oac_store::{
+    AllocationDiagnostic, AllocationPage, AllocationRow, Initialization, NodeRow, Read, StoreError,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa_axum::routes;
@@ -194,14 +199,32 @@ async fn shown(read: &Read, links: &Links, rows: Vec<AllocationRow>) -> Result<V
         .collect())
 }
 
+/// The first `limit` of what was read with one more than that. A row that cannot be read takes its place in the page and
+/// is left out of it, and hides no other; the allocation workers say of it why.
 async fn page(
     read: &Read,
     links: &Links,
-    rows: Vec<AllocationRow>,
+    found: AllocationPage,
     limit: u64,
 ) -> Result<Json<Page<Allocation>>, ApiError> {
-    let shown = shown(read, links, rows).await?;
-    Ok(Json(Page::of(shown, limit, |a| a.id.to_string(), |a| a)))
+    let odd: BTreeSet<AllocationId> = found.unreadable.iter().map(|(id, _)| *id).collect();
+    let mut ids: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| row.id)
+        .chain(odd.iter().copied())
+        .collect();
+    ids.sort_unstable();
+    let mut shown: BTreeMap<_, _> = shown(read, links, found.rows)
+        .await?
+        .into_iter()
+        .map(|shown| (shown.id, shown))
+        .collect();
+    let page = Page::of(ids, limit, AllocationId::to_string, |id| shown.remove(&id));
+    Ok(Json(Page {
+        data: page.data.into_iter().flatten().collect(),
+        next: page.next,
+    }))
 }
 
 /// Every unreleased allocation.
@@ -218,7 +241,7 @@ async fn list_allocations(
 ) -> Result<Json<Page<Allocation>>, ApiError> {
     let (limit, after) = (query.limit()?, query.after()?);
     let read = core.store.read().await?;
-    let rows = read.unreleased_allocations(after, limit + 1).await?.whole()?;
+    let rows = read.unreleased_allocations(after, limit + 1).await?;
     page(&read, &core.links, rows, limit).await
 }
 

@@ -92,8 +92,10 @@ impl Write {
     /// Commits; placement learns of it, and the caller is shown the deployment, as it is from then on: what is read for that
     /// is of every sandbox there is, and nobody waits for it.
     async fn commit(self, core: &Core) -> Result<Json<SafeDeployment>, ApiError> {
-        self.tx.commit().await?;
+        let committed = self.tx.commit().await;
+        // However it was answered: it may be stored.
         placement::refresh_deployment(core).await;
+        committed?;
         let read = core.store.read().await?;
         Ok(Json(
             SafeDeployment::read(&read, &core.links, &core.config).await?,

@@ -299,3 +299,48 @@ async fn a_core_killed_between_any_two_steps_of_a_drain_is_followed_by_one_that_
     // One was ended, one was not.
     killed(Came::EndedOne, DrainThen::Terminate).await;
 }
+
+/// As after a step back to an earlier version.
+#[tokio::test]
+async fn pg_an_allocation_that_cannot_be_read_keeps_no_other_from_being_drained_or_shown() {
+    let core = world::core(On::Postgres).await;
+    let node = Node::start(&core, 3).await;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let (_, id) = world::session(&core).await.unwrap();
+        world::until(&core, id, AllocationState::Running).await;
+        made.push(id);
+    }
+    made.sort();
+    let (odd, rest) = (made[0], &made[1..]);
+    core.execute(&format!(
+        "UPDATE allocations SET initialization = 'odd' WHERE id = '{odd}'"
+    ))
+    .await;
+    for path in [
+        "/core/v1/sandbox/allocations".to_owned(),
+        format!("/core/v1/sandbox/nodes/{}/allocations", node.id()),
+    ] {
+        let (mut shown, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = format!("{path}?limit=1{after}");
+            let page = core.operator(Method::GET, &page, None).await.expect(200);
+            let ids = page["data"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|one| one["id"].clone());
+            shown.extend(ids);
+            let Some(next) = page["next"].as_str() else { break };
+            after = format!("&cursor={next}");
+        }
+        let expected: Vec<_> = rest.iter().map(|id| json!(id)).collect();
+        assert_eq!(shown, expected, "{path}");
+    }
+    start(&core, &node, DrainThen::Terminate).await;
+    for id in rest {
+        world::until(&core, *id, AllocationState::Released).await;
+    }
+    let row = core.core().store.single().node(node.id()).await.unwrap().unwrap();
+    assert!(row.drain_requested_at.is_some(), "something is left");
+}

@@ -23,7 +23,7 @@ use crate::allocation::{self, Cause, CreateProof, Kill, State};
 /// | suspending | `suspended` to suspend or reconcile | suspended | checkpoint bound, failures 0, active slot free |
 /// | suspending | `running`, `paused`, settled without checkpoint | waking | |
 /// | suspending | anything else | suspending | definite `ended`, `not_found` let a cleanup begin |
-/// | suspended | RestoreIntended(node) | restoring | target recorded there, slots moved, resume in intent |
+/// | suspended | RestoreIntended(node), not haunted | restoring | target recorded there, slots moved, resume in intent |
 /// | restoring | `running` to resume or reconcile, target not given up, node not to be left | waking | |
 /// | restoring | `running` otherwise, `paused`, `failed`, `ended`, not_found, to whichever | restoring | lets a cleanup begin |
 /// | restoring | NotSent | suspended | target ended, uncounted |
@@ -151,13 +151,14 @@ impl Held {
         killed && self.checkpoint.is_none() && elsewhere > 0 && elsewhere == left
     }
 
-    /// Nodes where a target of the bound checkpoint may still be, or a discarded compute: none of them is a target for it
-    /// now.
+    /// Nodes where a target of the bound checkpoint may still be, a discarded compute, or a mutation of unknown outcome that
+    /// nothing was observed of since: none of them is a target for it now.
     pub fn haunted(&self) -> BTreeSet<NodeId> {
         self.of_checkpoint()
             .filter(|c| !c.ended)
             .chain(self.owed())
             .map(|c| c.node)
+            .chain(self.unobserved.iter().copied())
             .collect()
     }
 

@@ -501,6 +501,54 @@ fn a_forgotten_compute_is_waited_for_by_nothing_and_its_kill_stays_owed_until_it
     }
 }
 
+/// Where the outcome of a kill is unknown, a resume without an answer would be taken for what was unknown before.
+// inv: INV-C21
+#[test]
+fn no_checkpoint_is_restored_where_something_is_unobserved() {
+    let mut suspended = held(P::Suspended);
+    suspended.computes.insert(0, compute(0, 1));
+    suspended.computes[1].generation = 1;
+    suspended.checkpoint = suspended.checkpoint.map(|kept| Checkpoint { source: 1, ..kept });
+    let kill = Request::KillCompute(0);
+    let lost = suspended
+        .apply(Event::Intended(kill))
+        .and_then(|held| held.apply(Event::MarkedSent))
+        .and_then(|held| held.apply(Event::AnswerLost))
+        .unwrap();
+    assert_eq!(lost.haunted(), BTreeSet::from([node(1)]));
+    assert!(lost.apply(Event::RestoreIntended(node(1))).is_err());
+    assert!(lost.apply(Event::RestoreIntended(node(0))).is_ok());
+    let observed = Event::Observed {
+        node: node(1),
+        of: Observation::Compute(0),
+        answer: Answer::Ended,
+    };
+    let observed = lost.apply(observed).unwrap();
+    assert!(observed.apply(Event::RestoreIntended(node(1))).is_ok());
+}
+
+/// Of every state with a mutation under way: a lost answer is told by its node alone, which nothing else had made so.
+// inv: INV-P32
+#[test]
+fn what_is_open_at_a_node_is_the_only_thing_that_is_unknown_there() {
+    for state in states() {
+        for event in events(&state) {
+            for at in [node(0), node(1)] {
+                let before = Held {
+                    unobserved: BTreeSet::from([at]),
+                    ..state.clone()
+                };
+                let Ok(after) = before.apply(event.clone()) else {
+                    continue;
+                };
+                if let (None, Some(open)) = (before.open, after.open) {
+                    assert_ne!(open.node, at, "{event:?} in {before:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn no_checkpoint_is_restored_where_a_forgotten_compute_may_still_be() {
     let mut back = held(P::Waking).apply(Event::LossConfirmed).unwrap();

@@ -74,7 +74,10 @@ pub(crate) async fn pages_of_a_state_name_each_allocation_once(world: World) {
             .len(),
         2
     );
-    assert_eq!(read.allocations_of_node(node, None, 32).await.unwrap().len(), 5);
+    assert_eq!(
+        read.allocations_of_node(node, None, 32).await.unwrap().rows.len(),
+        5
+    );
 }
 
 pub(crate) async fn a_link_may_stay_only_while_its_sandbox_starts_or_runs(world: World) {

@@ -381,9 +381,9 @@ fn write_operation(row: &mut AllocationRow, before: &Held, after: &Held, event: 
     }
     let over = was.is_some() && now.is_none() || base(before).is_some() && base(after) != base(before);
     let unknown = matches!(event, Event::AnswerLost)
-        || before.open.is_some_and(|open| {
-            after.unobserved.contains(&open.node) && !before.unobserved.contains(&open.node)
-        });
+        || before
+            .open
+            .is_some_and(|open| after.unobserved.contains(&open.node));
     let Some(op) = open.and_then(|open| row.operations.iter_mut().find(|op| op.id == open)) else {
         return;
     };

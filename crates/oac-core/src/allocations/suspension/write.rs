@@ -313,7 +313,8 @@ async fn write_operation(
         }
         (Some(was), None) => {
             let id = open.ok_or(ApplyError::Missing)?;
-            let unknown = after.unobserved.contains(&was.node) && !before.unobserved.contains(&was.node);
+            // Nothing is sent to a node where something is unobserved: what is so now is this one.
+            let unknown = after.unobserved.contains(&was.node);
             match event {
                 Event::NotSent | Event::QuiesceRefused => tx.reject_unsent(id).await?,
                 Event::GivenUp(_) => tx.reject_intent(id).await?,
