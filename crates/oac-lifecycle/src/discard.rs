@@ -32,7 +32,12 @@ pub fn is_discardable(sandbox: Sandbox) -> bool {
         )
         | None => false,
     };
-    sandbox.state == AllocationState::Running && !sandbox.given_up && lost
+    // One that is still being created is shown as missing only if it ran: its runtime linked before its create was answered.
+    let ran = matches!(
+        sandbox.state,
+        AllocationState::Creating | AllocationState::Running
+    );
+    ran && !sandbox.given_up && lost
 }
 
 /// What a discardable sandbox may be shown with: who looks for those that are, reads no others.
@@ -76,7 +81,8 @@ mod tests {
                         Some(Diagnostic::ResourceMissing) => node_online && !linked,
                         other => other == Some(Diagnostic::ComputeUnconfirmed),
                     };
-                    let expected = state == AllocationState::Running && !given_up && lost;
+                    let ran = [AllocationState::Creating, AllocationState::Running].contains(&state);
+                    let expected = ran && !given_up && lost;
                     assert_eq!(is_discardable(sandbox), expected, "{sandbox:?}");
                     let is_read = diagnostic.is_some_and(|diagnostic| diagnostics().any(|d| d == diagnostic));
                     assert!(is_read || !expected, "{sandbox:?}");

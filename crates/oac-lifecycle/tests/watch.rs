@@ -84,6 +84,49 @@ fn the_five_minute_limits_stand_still_while_the_node_is_away() {
     }
 }
 
+/// Every state that can have linked, whether it still is, and every answer that proves nothing.
+// inv: INV-C37
+#[test]
+fn no_time_that_passes_gives_up_what_has_linked() {
+    use oac_model::ComputePhase;
+    let phases = ComputePhase::ALL
+        .iter()
+        .map(|phase| State::Running { phase: *phase });
+    let states = [Mutation::Intent, Mutation::Sent, Mutation::Unconfirmed].map(State::Creating);
+    let connection = ConnectionId::from_uuid(uuid(1)).unwrap();
+    for state in states.into_iter().chain(phases) {
+        for (initialized, linked) in [(true, false), (true, true)] {
+            for answer in [Sighting::Unanswered, Sighting::NotFound, Sighting::Unconfirmed] {
+                let snapshot = Snapshot {
+                    state,
+                    given_up: None,
+                    in_flight: false,
+                    node: Presence::Online {
+                        connection,
+                        ready: true,
+                    },
+                    initialized,
+                    linked,
+                };
+                let mut watch = Watch::default();
+                for now in (0..7_200_000).step_by(1_000) {
+                    watch.tick(&snapshot, now);
+                    match plan(&snapshot, &watch, now) {
+                        Next::Act(Action::GiveUp(cause)) => panic!("{snapshot:?}: {cause:?} at {now}"),
+                        Next::Act(Action::Look) => {
+                            let _ = watch.looked(state, connection, answer, now);
+                        }
+                        Next::Act(_) | Next::Wait { .. } => {}
+                    }
+                }
+            }
+        }
+    }
+    for cause in [Cause::CreateUnresolved, Cause::NeverLinked] {
+        assert!(cause.is_overtaken_by_a_link(), "{cause:?}");
+    }
+}
+
 // req: G-238
 #[test]
 fn a_sandbox_that_was_found_missing_is_looked_at_as_soon_as_it_links_again() {

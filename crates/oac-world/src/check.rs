@@ -281,7 +281,10 @@ impl World {
                 )
             });
         }
-        let waited = event == Event::GivenUp(Cause::NeverLinked);
+        let waited = matches!(
+            event,
+            Event::GivenUp(Cause::CreateUnresolved | Cause::NeverLinked)
+        );
         self.demand(!(waited && before.initialized), Invariant::C37, || {
             format!("allocation {} is given up, and linked", ids::number(id.as_uuid()))
         });

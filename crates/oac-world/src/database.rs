@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use oac_lifecycle::{
-    allocation::{Afterwards, Cause, CreateProof, Event, OperationState, Record, Refused, Sighting, State},
+    allocation::{Afterwards, Cause, CreateProof, Event, OperationState, Record, Refused, State},
     drain::Then,
     limits::{CREATE_ATTEMPTS, ONLINE_WINDOW},
     placement::{self, Deployment, Mode, TargetStatus},
@@ -454,7 +454,7 @@ impl Database {
             row.diagnostic = None;
         }
         if let (Event::Observed(sighting), false) = (event, after == State::Released) {
-            row.diagnostic = diagnostic(after, sighting);
+            row.diagnostic = sighting.diagnostic(after, row.initialized);
         }
         self.allocations.insert(id, row);
         if after == State::Released && was != AllocationState::Released {
@@ -519,15 +519,6 @@ pub(crate) fn revoke(row: &mut AllocationRow, changed: bool) {
             row.link_generation = next;
         }
     }
-}
-
-/// What an operator is shown; what is shown already is not stored again.
-pub(crate) fn diagnostic(state: State, sighting: Sighting) -> Option<oac_lifecycle::allocation::Diagnostic> {
-    let relevant = match state {
-        State::Running { .. } => true,
-        _ => matches!(sighting, Sighting::Unanswered | Sighting::Ownership),
-    };
-    sighting.diagnostic().filter(|_| relevant)
 }
 
 /// False when the operation is not the one that is open.

@@ -20,6 +20,8 @@ use crate::{
 /// Everything must have come to rest within this after the disorder.
 const REST_WITHIN: Millis = 45 * 60_000;
 const LOOK_FOR_REST: Millis = 3_000;
+/// How long into the calm an operator leaves to Core what could be given up.
+const OPERATORS_PATIENCE: Millis = 15 * 60_000;
 
 /// What may happen next. A number named `run` is of the process it belongs to; another process takes no notice.
 pub(crate) enum Happening {
@@ -220,7 +222,12 @@ impl World {
             H::Calm => self.come_to_rest(),
             H::LookForRest => match self.unrest() {
                 None => self.rested = true,
-                Some(_) => self.after(LOOK_FOR_REST, LOOK_FOR_REST, H::LookForRest),
+                Some(_) => {
+                    if self.now > self.calm_at + OPERATORS_PATIENCE {
+                        self.accept_losses_of_creates();
+                    }
+                    self.after(LOOK_FOR_REST, LOOK_FOR_REST, H::LookForRest);
+                }
             },
             H::DialArrives(dial) => self.dial_arrives(dial),
             H::DialAnswered(dial, answer) => self.dial_answered(dial, answer),

@@ -281,7 +281,7 @@ async fn apply(
         row.diagnostic = None;
     }
     if let (Event::Observed(sighting), false) = (event, state == State::Released) {
-        row.diagnostic = diagnostic(state, sighting);
+        row.diagnostic = diagnostic(&row, state, sighting);
     }
     if row != was {
         tx.save_allocation(&mut row).await?;
@@ -330,17 +330,16 @@ pub(super) fn revoke(row: &mut AllocationRow, was: &AllocationRow) {
     }
 }
 
-/// What an operator is shown after an observation.
-pub(super) fn diagnostic(state: State, sighting: Sighting) -> Option<AllocationDiagnostic> {
+/// What an operator is shown of the allocation after an observation.
+pub(super) fn diagnostic(
+    row: &AllocationRow,
+    state: State,
+    sighting: Sighting,
+) -> Option<AllocationDiagnostic> {
     use oac_lifecycle::allocation::Diagnostic;
-    let relevant = match state {
-        State::Running { .. } => true,
-        // Absence is what a cleanup is after, and no news about a create that is still unresolved.
-        _ => matches!(sighting, Sighting::Unanswered | Sighting::Ownership),
-    };
+    let initialized = row.initialization == Initialization::Complete;
     sighting
-        .diagnostic()
-        .filter(|_| relevant)
+        .diagnostic(state, initialized)
         .map(|diagnostic| match diagnostic {
             Diagnostic::NodeUnavailable => AllocationDiagnostic::NodeUnavailable,
             Diagnostic::ResourceMissing => AllocationDiagnostic::ResourceMissing,

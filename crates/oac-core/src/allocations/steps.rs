@@ -317,7 +317,7 @@ async fn look(core: &Core, row: &AllocationRow, state: State) -> Result<Done, Ap
 /// An observation that changes nothing is not written.
 fn worth_storing(row: &AllocationRow, state: State, sighting: Sighting) -> bool {
     let settles = sighting.settles_create() && !matches!(state, State::Running { .. });
-    settles || record::diagnostic(state, sighting) != row.diagnostic
+    settles || record::diagnostic(row, state, sighting) != row.diagnostic
 }
 
 /// The node is away for good measure: the allocation is shown as disconnected, and nothing else changes.

@@ -15,7 +15,7 @@ use oac_core::allocations::{self, Cause};
 use oac_model::{
     AllocationId, AllocationState, Digest, NodeId, OperationId, ProjectId, SessionId, SessionState, TurnState,
 };
-use oac_store::{EventKind, NewOperation, OperationKind, OperationState, Tx};
+use oac_store::{EventKind, Initialization, NewOperation, OperationKind, OperationState, Tx};
 use oac_testkit::core::TestCore;
 use oac_wire::shapes::Operation;
 
@@ -415,6 +415,47 @@ async fn a_link_wins(on: On) {
     tx.commit().await.unwrap();
     let row = world::row(&core, allocation).await;
     assert_eq!((row.state, row.cause), (linked.state, None));
+}
+
+/// A create without an answer whose sandbox links.
+pub async fn linked_without_an_answer(core: &TestCore, node: &Node) -> (SessionId, AllocationId) {
+    node.plan(Operation::Create, &[Act::Swallow]);
+    let (session, allocation) = world::session(core).await.unwrap();
+    world::eventually("the create was done", async || node.count(Operation::Create) == 1).await;
+    let tx = world::begin(core).await;
+    tx.lock_session(session).await.unwrap();
+    let mut row = tx.lock_allocation(allocation).await.unwrap().unwrap();
+    assert_eq!(row.state, AllocationState::Creating);
+    row.initialization = Initialization::Complete;
+    tx.save_allocation(&mut row).await.unwrap();
+    tx.commit().await.unwrap();
+    (session, allocation)
+}
+
+/// No time that passes gives it up.
+async fn a_link_wins_before_the_answer(on: On) {
+    let core = world::core(on).await;
+    let node = Node::start(&core, 1).await;
+    let (session, allocation) = linked_without_an_answer(&core, &node).await;
+    let tx = world::begin(&core).await;
+    tx.lock_session(session).await.unwrap();
+    let given_up = allocations::begin_cleanup(&tx, allocation, Cause::CreateUnresolved).await;
+    assert!(given_up.is_err(), "it linked");
+    tx.commit().await.unwrap();
+    let row = world::row(&core, allocation).await;
+    assert_eq!((row.state, row.cause), (AllocationState::Creating, None));
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn a_sandbox_that_linked_before_its_create_was_answered_is_not_given_up_for_want_of_the_answer() {
+    a_link_wins_before_the_answer(On::Sqlite).await;
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn pg_a_sandbox_that_linked_before_its_create_was_answered_is_not_given_up_for_want_of_the_answer() {
+    a_link_wins_before_the_answer(On::Postgres).await;
 }
 
 // inv: INV-C37

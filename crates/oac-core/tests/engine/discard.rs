@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
+    create::linked_without_an_answer,
     node::{Node, Receipt},
     world::{self, On},
 };
@@ -150,4 +151,45 @@ async fn pg_an_allocation_that_cannot_be_read_keeps_no_other_from_being_planned(
     world::until(&core, id, AllocationState::Running).await;
     world::archive(&core, session, id).await;
     world::until(&core, id, AllocationState::Released).await;
+}
+
+/// Nothing but a person's word ends what linked and has no settled create.
+async fn missing_before_its_create_was_answered(on: On) {
+    let core = world::core(on).await;
+    let mut node = Node::start(&core, 1).await;
+    let (_, allocation) = linked_without_an_answer(&core, &node).await;
+    refused(&discard(&core, allocation).await);
+    node.kill().await;
+    {
+        let mut host = node.host.lock();
+        let native = host.natives.get_mut(&allocation).unwrap();
+        (native.receipt, native.running, native.volumes) = (Receipt::None, false, false);
+    }
+    node.connect(&core).await;
+    world::eventually("it is shown as missing", async || {
+        let row = world::row(&core, allocation).await;
+        row.diagnostic == Some(AllocationDiagnostic::ResourceMissing)
+    })
+    .await;
+    assert_eq!(
+        world::row(&core, allocation).await.state,
+        AllocationState::Creating
+    );
+    assert!(discardable(&core, allocation).await);
+    assert_eq!(discard(&core, allocation).await.status.as_u16(), 200);
+    world::until(&core, allocation, AllocationState::Released).await;
+    let row = world::row(&core, allocation).await;
+    assert_eq!(row.cause, Some(CleanupCause::Discard));
+}
+
+// inv: INV-C30, INV-C37
+#[tokio::test]
+async fn what_linked_before_its_create_was_answered_and_is_missing_is_given_up_by_an_operator() {
+    missing_before_its_create_was_answered(On::Sqlite).await;
+}
+
+// inv: INV-C30, INV-C37
+#[tokio::test]
+async fn pg_what_linked_before_its_create_was_answered_and_is_missing_is_given_up_by_an_operator() {
+    missing_before_its_create_was_answered(On::Postgres).await;
 }

@@ -323,14 +323,25 @@ fn reserved(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
     }
 }
 
+/// Time gives up only what never linked: what did keeps its files, whatever is still unknown of it (INV-C37). A link
+/// counts once it is stored, before which it takes no Turn.
+fn unlinked(snapshot: &Snapshot, now: Millis, due: Millis, cause: Cause) -> Next {
+    if snapshot.initialized {
+        Next::Wait { until: None }
+    } else {
+        at(due, now, Action::GiveUp(cause))
+    }
+}
+
 fn creating(snapshot: &Snapshot, watch: &Watch, now: Millis) -> Next {
     let Presence::Online { connection, .. } = snapshot.node else {
         return Next::Wait { until: None };
     };
-    let expiry = at(
-        now - watch.online + limits::CREATE_UNRESOLVED,
+    let expiry = unlinked(
+        snapshot,
         now,
-        Action::GiveUp(Cause::CreateUnresolved),
+        now - watch.online + limits::CREATE_UNRESOLVED,
+        Cause::CreateUnresolved,
     );
     let due = match watch.looked {
         Some((on, at)) if on == connection => at + limits::OBSERVE_UNRESOLVED,
@@ -351,15 +362,12 @@ fn running(snapshot: &Snapshot, phase: ComputePhase, watch: &Watch, now: Millis)
         ComputePhase::Disabled | ComputePhase::Running => watch.link_down_since,
         _ => Some(watch.phase_since),
     };
-    let first_link = if snapshot.initialized {
-        Next::Wait { until: None }
-    } else {
-        at(
-            now - watch.online + limits::FIRST_LINK,
-            now,
-            Action::GiveUp(Cause::NeverLinked),
-        )
-    };
+    let first_link = unlinked(
+        snapshot,
+        now,
+        now - watch.online + limits::FIRST_LINK,
+        Cause::NeverLinked,
+    );
     let due = match (watch.looked, watch.suspected) {
         (Some((on, last)), suspected) if on == connection => match (suspected, troubled_since) {
             (Some((_, first)), _) => Some((first + limits::LOSS_GAP).max(last + 1)),

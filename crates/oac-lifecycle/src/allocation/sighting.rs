@@ -3,6 +3,8 @@
 use oac_model::Reference;
 use oac_wire::shapes::Info;
 
+use super::State;
+
 /// One answer, or the lack of one, about everything a reference owns on its node.
 ///
 /// "Absent with proof", "unknown" and "known" stay apart: only the two settled variants prove anything about the
@@ -91,8 +93,25 @@ impl Sighting {
         !matches!(self, Self::Unconfirmed | Self::Unanswered)
     }
 
-    /// What an operator is shown while this is the latest answer about a sandbox that should run or vanish.
-    pub fn diagnostic(self) -> Option<Diagnostic> {
+    /// What an operator is shown while this is the latest answer about a sandbox in `state`, whose runtime has linked or
+    /// not.
+    pub fn diagnostic(self, state: State, initialized: bool) -> Option<Diagnostic> {
+        let shown = match state {
+            State::Running { .. } => true,
+            // What linked did run, whatever became of its create.
+            State::Creating(_) if initialized && self == Self::Present => {
+                return Some(Diagnostic::ResourceMissing);
+            }
+            State::Creating(_) if initialized => true,
+            // Absence is what a cleanup is after, and no news about a create that is still unresolved.
+            State::Reserved | State::Creating(_) | State::CleanupPending { .. } | State::Released => {
+                matches!(self, Self::Unanswered | Self::Ownership)
+            }
+        };
+        self.trouble().filter(|_| shown)
+    }
+
+    fn trouble(self) -> Option<Diagnostic> {
         match self {
             Self::Running | Self::Present => None,
             Self::SettledPresent | Self::Absent { .. } | Self::NotFound => Some(Diagnostic::ResourceMissing),

@@ -65,7 +65,7 @@ causes! {
     Unsent = "unsent",
     /// The create settled without a running sandbox.
     CreateFailed = "create_failed",
-    /// The create stayed unresolved.
+    /// The create stayed unresolved, and nothing of it ever linked.
     CreateUnresolved = "create_unresolved",
     /// The sandbox ran, but its runtime never linked.
     NeverLinked = "never_linked",
@@ -102,14 +102,13 @@ impl Cause {
     /// ever linked keeps its files (INV-C37). Asked under the lock that the link is stored under.
     pub fn is_overtaken_by_a_link(self) -> bool {
         match self {
-            Self::NeverLinked => true,
+            Self::CreateUnresolved | Self::NeverLinked => true,
             Self::Archive
             | Self::Reset
             | Self::Discard
             | Self::Drain
             | Self::Unsent
             | Self::CreateFailed
-            | Self::CreateUnresolved
             | Self::ComputeLost
             | Self::RetentionEnd => false,
         }

@@ -176,6 +176,26 @@ impl World {
 
     /// Accepts the loss of a sandbox.
     fn discard(&mut self, which: u64) -> bool {
+        let all = self.discardable();
+        let Some(id) = all.get(which as usize % all.len().max(1)).copied() else {
+            return false;
+        };
+        self.accept_loss(id);
+        true
+    }
+
+    /// What linked before its create was answered and ended since has no other end: its node proves neither its loss nor
+    /// that the create is over.
+    pub(crate) fn accept_losses_of_creates(&mut self) {
+        let is_creating = |id: &AllocationId| self.db.allocations[id].state == AllocationState::Creating;
+        let all: Vec<AllocationId> = self.discardable().into_iter().filter(is_creating).collect();
+        for id in all {
+            self.accept_loss(id);
+            self.reach("a linked sandbox ended before its create was answered, and was discarded");
+        }
+    }
+
+    fn discardable(&self) -> Vec<AllocationId> {
         let anything = self.has(Defect::DiscardsAnything);
         let may = |row: &&AllocationRow| {
             let sandbox = discard::Sandbox {
@@ -191,10 +211,10 @@ impl World {
             };
             discard::is_discardable(sandbox) || anything && row.state == AllocationState::Running
         };
-        let all: Vec<AllocationId> = self.db.unreleased().filter(may).map(|row| row.id).collect();
-        let Some(id) = all.get(which as usize % all.len().max(1)).copied() else {
-            return false;
-        };
+        self.db.unreleased().filter(may).map(|row| row.id).collect()
+    }
+
+    fn accept_loss(&mut self, id: AllocationId) {
         let row = self.db.allocations.get(&id);
         let shown = row.and_then(AllocationRow::shown);
         let linked = row.is_some_and(|row| self.has_link(row));
@@ -208,7 +228,6 @@ impl World {
         });
         self.give_up(id, Cause::Discard);
         self.reach("a sandbox was discarded");
-        true
     }
 
     /// Whether the sandbox is linked to the owner.

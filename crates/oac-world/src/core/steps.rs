@@ -1,7 +1,7 @@
 //! The steps a plan names, each between its transactions, with Core able to end before and after every one
 //! (`oac-core`'s `allocations/steps.rs`).
 
-use oac_lifecycle::allocation::{Action, Cause, Event, Sighting, State};
+use oac_lifecycle::allocation::{Action, Event, Sighting, State};
 use oac_model::{ConnectionId, NetworkAccess, NodeId, OwnerEpoch, RequestId, Secret};
 use oac_peer::{FailureCode, Outcome, core::CallOutcome};
 use oac_wire::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     agenda::Millis,
-    database::{AllocationRow, Detail, diagnostic},
+    database::{AllocationRow, Detail},
     defect::Defect,
     host::engine::Status,
     suspension::steps::HeldStep,
@@ -88,7 +88,7 @@ impl World {
             Action::GiveUp(cause) => {
                 let online = self.connected(core, row.node).is_some();
                 self.history.gives_up(row.id, online);
-                if cause == Cause::NeverLinked {
+                if cause.is_overtaken_by_a_link() {
                     self.may_link_now(row);
                 }
                 self.store(core, row, Event::GivenUp(cause), Detail::default(), Done::Stored);
@@ -446,7 +446,7 @@ impl World {
     ) {
         let done = Done::Looked { state, on, sighting };
         let settles = sighting.settles_create() && !matches!(state, State::Running { .. });
-        if settles || diagnostic(state, sighting) != row.diagnostic {
+        if settles || sighting.diagnostic(state, row.initialized) != row.diagnostic {
             let detail = Detail {
                 answered_by: Some(node),
                 ..Detail::default()

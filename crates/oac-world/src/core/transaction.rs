@@ -535,7 +535,7 @@ impl World {
                 true
             }
             Err(NotApplied::Refused(refused)) => {
-                if event == Event::GivenUp(oac_lifecycle::allocation::Cause::NeverLinked) {
+                if matches!(event, Event::GivenUp(cause) if cause.is_overtaken_by_a_link()) {
                     self.reach("a first link overtook the give-up for want of it");
                 }
                 self.say(|| format!("allocation {}: {refused}", ids::number(id.as_uuid())));

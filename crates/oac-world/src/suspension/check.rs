@@ -234,7 +234,10 @@ impl World {
             return;
         };
         let sanctioned = row.state == AllocationState::CleanupPending
-            && row.cause != Some(Cause::ComputeLost)
+            && !matches!(
+                row.cause,
+                Some(Cause::ComputeLost | Cause::CreateUnresolved | Cause::NeverLinked)
+            )
             || row.is_released()
             || !row.initialized;
         let number = ids::number(id.as_uuid());

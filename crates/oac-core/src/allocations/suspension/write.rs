@@ -414,7 +414,7 @@ async fn write_row(
     if after.state == State::Released {
         row.released_at = row.released_at.or(Some(tx.now()));
     } else if let Event::Base(allocation::Event::Observed(sighting)) = event {
-        let found = diagnostic(after.state, *sighting);
+        let found = diagnostic(row, after.state, *sighting);
         // That a wake or a restore keeps failing is not taken back by a sandbox that is there.
         let fails = was.diagnostic == Some(oac_store::AllocationDiagnostic::ComputeUnconfirmed)
             && row.compute_phase == ComputePhase::Waking;
