@@ -13,11 +13,33 @@ interface Props {
   children: ReactNode;
 }
 
+/** The dialogs that are open, the topmost last. */
+const OPEN: object[] = [];
+
 export function Dialog({ title, pending = false, onClose, wide, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const opener = useRef<Element | null>(null);
   const heading = useRef<HTMLHeadingElement>(null);
   const id = useId();
+  const closing = useRef(onClose);
+  closing.current = pending ? undefined : onClose;
+  // The browser lets a dialog refuse only its first Escape, and gives one that comes while it is shown again to the dialog
+  // beneath: so no Escape reaches it.
+  useEffect(() => {
+    const mine = {};
+    OPEN.push(mine);
+    const escape = (event: KeyboardEvent) => {
+      if (event.key === "Escape" && !event.defaultPrevented && OPEN.at(-1) === mine) {
+        event.preventDefault();
+        closing.current?.();
+      }
+    };
+    document.addEventListener("keydown", escape);
+    return () => {
+      document.removeEventListener("keydown", escape);
+      OPEN.splice(OPEN.indexOf(mine), 1);
+    };
+  }, []);
   useEffect(() => {
     // What had the focus is gone, as a step that ended: the heading has it, so that the next key is at its start.
     const element = dialog.current;
