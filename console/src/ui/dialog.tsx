@@ -28,15 +28,15 @@ export function Dialog({ title, pending = false, onClose, wide, children }: Prop
   useEffect(() => {
     const mine = {};
     OPEN.push(mine);
-    const escape = (event: KeyboardEvent) => {
+    const escaped = (event: KeyboardEvent) => {
       if (event.key === "Escape" && !event.defaultPrevented && OPEN.at(-1) === mine) {
         event.preventDefault();
         closing.current?.();
       }
     };
-    document.addEventListener("keydown", escape);
+    document.addEventListener("keydown", escaped);
     return () => {
-      document.removeEventListener("keydown", escape);
+      document.removeEventListener("keydown", escaped);
       OPEN.splice(OPEN.indexOf(mine), 1);
     };
   }, []);
@@ -76,7 +76,7 @@ export function Dialog({ title, pending = false, onClose, wide, children }: Prop
         }
       }}
       onClose={() => {
-        // Escape can be refused only once: pressed again, the browser closes what has to stay.
+        // What the browser itself asks to close can be refused only once: asked again, it closes what has to stay.
         if (dialog.current?.open === false) {
           dialog.current.showModal();
           if (!pending) {

@@ -19,6 +19,8 @@ export function Tip({ text }: { text: string }) {
     // Wherever the focus is: a tip that the pointer opened closes too.
     function escaped(event: KeyboardEvent) {
       if (event.key === "Escape") {
+        // Nor does the dialog around it close.
+        event.preventDefault();
         event.stopPropagation();
         setOpen(false);
       }

@@ -16,9 +16,9 @@
 //!
 //! # Lock order
 //!
-//! Owner (shared, taken by `begin`), deployment, nodes by ascending id, Projects, sessions, allocations. [`Tx`] remembers the last
-//! rank and refuses a step back with [`StoreError::LockOrder`]. On SQLite the locks exist only as this check: the writer
-//! is alone anyway.
+//! Owner (shared, taken by `begin`), deployment, nodes by ascending id, Projects, sessions, allocations. [`Tx`]
+//! remembers the last rank and refuses a step back with [`StoreError::LockOrder`]. On SQLite the locks exist only as this
+//! check: the writer is alone anyway.
 //!
 //! # Time
 //!

@@ -34,8 +34,8 @@ pub(crate) const POSTGRES_CONNECTIONS: u32 = 24;
 pub(crate) const SQLITE_READERS: u32 = 8;
 /// Another process (a key command beside a serving Core) holds the SQLite writer at most this long.
 pub(crate) const SQLITE_BUSY: Duration = Duration::from_secs(5);
-/// KiB of pages that the writing connection to SQLite keeps. Rows have random keys: with the library's 2 MiB the inner pages of a large
-/// database's indexes are read from the file again in every transaction.
+/// KiB of pages that the writing connection to SQLite keeps. Rows have random keys: with the library's 2 MiB the inner
+/// pages of a large database's indexes are read from the file again in every transaction.
 pub(crate) const SQLITE_WRITER_KIB: u32 = 64 * 1024;
 /// Pages of the write-ahead log (4 KiB each) after which it is copied into the database. The same page, changed by many
 /// transactions, is then copied once; a restart after a kill reads at most these 32 MiB.
