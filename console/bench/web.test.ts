@@ -80,6 +80,7 @@ test("a list of 500 nodes", async () => {
   list = await many(page);
   await signIn(page, core);
   const first: number[] = [];
+  const whole: number[] = [];
   for (let at = 0; at < ROUNDS; at += 1) {
     await page.getByRole("link", { name: "Overview" }).click();
     await page.getByRole("heading", { name: "Overview" }).waitFor();
@@ -87,12 +88,23 @@ test("a list of 500 nodes", async () => {
     const built = await page.evaluate(`new Promise((resolve) => {
       const begin = performance.now();
       [...document.querySelectorAll("nav a")].find((one) => one.textContent === "Nodes").click();
-      requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - begin)));
+      const since = () => performance.now() - begin;
+      requestAnimationFrame(() => setTimeout(() => {
+        const painted = since();
+        const look = () => document.querySelectorAll("tbody tr").length === ${MANY}
+          ? resolve([painted, since()])
+          : requestAnimationFrame(() => setTimeout(look));
+        look();
+      }));
     })`);
-    first.push(built as number);
-    await page.waitForFunction((least) => document.querySelectorAll("tbody tr").length === least, MANY);
+    const [painted, all] = built as [number, number];
+    first.push(painted);
+    whole.push(all);
   }
-  figures.push({ name: "500 nodes, page opened (median)", value: median(first), unit: "ms", budget: 200 });
+  figures.push(
+    { name: "500 nodes, first rows (median)", value: median(first), unit: "ms", budget: 200 },
+    { name: "500 nodes, page opened (median)", value: median(whole), unit: "ms", budget: 200 },
+  );
   await measureAgain("every one changed", () => ({ active: list.read }));
   // As of an installation at rest: the first counts the lists, the others were only seen again.
   await measureAgain("seen again", (at) => ({ active: at === 0 ? list.read : 1 }));
