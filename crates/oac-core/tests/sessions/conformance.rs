@@ -18,7 +18,14 @@ use self::{
 };
 use crate::world::World;
 
-const SEEDS: u64 = 1;
+const SEEDS: u64 = 5;
+/// What is not Core's doing: the sandbox serves no files and no ports, its node is full, and a made-up reset stands.
+const OF_OTHERS: [&str; 4] = [
+    "sandbox_answer_invalid",
+    "sandbox_port_failed",
+    "runtime_node_unavailable",
+    "sandbox_reset_in_progress",
+];
 /// Requests to each operation under one seed.
 const ROUNDS: usize = 30;
 
@@ -53,11 +60,18 @@ async fn under(seed: u64, core: TestCore) {
         }
     }
     assert!(complaints.is_empty(), "{complaints:#?}");
-    resets(&world.core, &operations, &schemas).await;
 }
 
-/// Last, for it takes away what the other routes are asked about.
-async fn resets(core: &TestCore, operations: &[Operation<'_>], schemas: &Schemas<'_>) {
+/// A reset with something left to list, which is rarely made up.
+async fn resets(core: TestCore) {
+    let world = World::on(core, 4).await;
+    let _placed = world.place().await;
+    let core = &world.core;
+    let document = core
+        .call(Method::GET, "/openapi.json", None, None)
+        .await
+        .expect(200);
+    let (schemas, operations) = (&Schemas(&document), Operation::all(&document));
     let path = "/core/v1/sandbox/deployment";
     let now = core.operator(Method::GET, path, None).await.expect(200);
     let body = serde_json::json!({ "expected_generation": now["generation"], "clear": "force" });
@@ -80,6 +94,11 @@ fn wrong(
 ) -> Option<String> {
     if !fits && status < 400 {
         return Some(format!("{status} to what does not fit the description"));
+    }
+    // However it is described: nothing is wrong with this Core. A HEAD's code is in no body; its GET is asked too.
+    let code = body["error"]["code"].as_str().unwrap_or_default();
+    if status >= 500 && operation.method != Method::HEAD && !OF_OTHERS.contains(&code) {
+        return Some(format!("{status} {code}"));
     }
     let Some(described) = operation.response(status) else {
         return Some(format!("{status} is not described"));
@@ -163,4 +182,14 @@ async fn pg_every_answer_to_made_up_requests_is_one_that_the_description_names()
     for seed in seeds() {
         under(seed, TestCore::start_postgres().await).await;
     }
+}
+
+#[tokio::test]
+async fn a_reset_is_shown_as_the_description_says() {
+    resets(TestCore::start().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_reset_is_shown_as_the_description_says() {
+    resets(TestCore::start_postgres().await).await;
 }
