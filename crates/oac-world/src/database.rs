@@ -419,7 +419,8 @@ impl Database {
         {
             return refused;
         }
-        let Ok(after) = before.apply(event) else {
+        let taken = if row.initialized { event.of_linked() } else { event };
+        let Ok(after) = before.apply(taken) else {
             return refused;
         };
         let mut row = row.clone();

@@ -305,6 +305,7 @@ async fn apply(
 fn next(row: &AllocationRow, before: State, event: Event) -> Result<State, Refused> {
     match event {
         Event::GivenUp(cause) if is_overtaken(row, cause) => Err(Refused { state: before, event }),
+        _ if row.initialization == Initialization::Complete => before.apply(event.of_linked()),
         _ => before.apply(event),
     }
 }

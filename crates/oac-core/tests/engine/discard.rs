@@ -193,3 +193,36 @@ async fn what_linked_before_its_create_was_answered_and_is_missing_is_given_up_b
 async fn pg_what_linked_before_its_create_was_answered_and_is_missing_is_given_up_by_an_operator() {
     missing_before_its_create_was_answered(On::Postgres).await;
 }
+
+/// What ended within one boot is kept, also where Core learns of its create from its end.
+async fn ended_before_its_create_was_answered(on: On) {
+    let core = world::core(on).await;
+    let mut node = Node::start(&core, 1).await;
+    let (_, allocation) = linked_without_an_answer(&core, &node).await;
+    node.kill().await;
+    {
+        let mut host = node.host.lock();
+        let native = host.natives.get_mut(&allocation).unwrap();
+        (native.receipt, native.running, native.ended) = (Receipt::Settled, false, true);
+    }
+    node.connect(&core).await;
+    world::until(&core, allocation, AllocationState::Running).await;
+    world::eventually("it is shown as missing", async || {
+        let row = world::row(&core, allocation).await;
+        row.diagnostic == Some(AllocationDiagnostic::ResourceMissing)
+    })
+    .await;
+    assert!(discardable(&core, allocation).await);
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn what_linked_and_ended_before_its_create_was_answered_keeps_its_files() {
+    ended_before_its_create_was_answered(On::Sqlite).await;
+}
+
+// inv: INV-C37
+#[tokio::test]
+async fn pg_what_linked_and_ended_before_its_create_was_answered_keeps_its_files() {
+    ended_before_its_create_was_answered(On::Postgres).await;
+}

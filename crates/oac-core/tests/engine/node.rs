@@ -62,6 +62,8 @@ pub struct Native {
     pub volumes: bool,
     /// Containers ever created.
     pub created: u32,
+    /// It ended within this boot, and is still there.
+    pub ended: bool,
 }
 
 /// The host behind a node; it outlives the node's process.
@@ -435,6 +437,7 @@ fn perform(host: &Mutex<Host>, request: &Request) -> Performed {
         }
         Operation::Create => {
             *native = Native {
+                ended: false,
                 receipt: Receipt::Creating,
                 running: false,
                 volumes: true,
@@ -503,6 +506,12 @@ fn absent(reference: Reference, compute_lost: bool) -> Info {
 fn info_of(native: &mut Native, reference: Reference) -> Option<Info> {
     match native.receipt {
         Receipt::Tombstone => Some(absent(reference, false)),
+        Receipt::Settled if native.ended => Some(Info {
+            provider_id: "container".to_owned(),
+            state: "exited".to_owned(),
+            bootstrap_complete: true,
+            ..absent(reference, false)
+        }),
         Receipt::Settled if !native.running => Some(absent(reference, true)),
         Receipt::Creating | Receipt::Settled if native.running => {
             native.receipt = Receipt::Settled;

@@ -178,6 +178,18 @@ pub enum Event {
     GivenUp(Cause),
 }
 
+impl Event {
+    /// The event as it is taken of an allocation whose runtime has linked: what is there, its create settled, did run and
+    /// has ended since. Its files are kept like those of any other that ended.
+    pub fn of_linked(self) -> Self {
+        match self {
+            Self::CreateAnswered(Sighting::SettledPresent) => Self::CreateAnswered(Sighting::Running),
+            Self::Observed(Sighting::SettledPresent) => Self::Observed(Sighting::Running),
+            event => event,
+        }
+    }
+}
+
 /// An event that this state does not allow; nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an allocation in {state:?} does not allow {event:?}")]
