@@ -1,5 +1,5 @@
-//! Drains that terminate while a sandbox is on its way to or from its checkpoint (core.md section 15): the checkpoint is
-//! spared, and what is under way is answered definitely first.
+//! Drains (core.md section 15): idle sandboxes are suspended early, retention ends where asked, and one that terminates while a
+//! sandbox is on its way to or from its checkpoint spares that and has what is under way answered definitely first.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use oac_store::{CleanupCause, DrainRetained};
 use oac_wire::shapes::Operation;
 
 use super::{
-    Scene, core, drain,
+    Scene, core, core_keeping, drain,
     host::{Act, Backend, Node},
     is_drained,
 };
@@ -152,4 +152,62 @@ async fn a_drain_that_releases_ends_the_retention_of_what_was_restoring_once_it_
         !caught.turn_state().await.is_terminal(),
         "it gets another sandbox"
     );
+}
+
+#[tokio::test]
+async fn a_drain_suspends_idle_sandboxes_early_once_another_node_could_restore_them_and_not_before() {
+    let core = core_keeping(On::Sqlite, 86_400, 86_400).await;
+    let backend = Backend::new();
+    let home = Node::start(&core, &backend, 1, 2).await;
+    let scene = Scene::begin(core, backend).await;
+    world::eventually("it is linked", async || {
+        scene.core.core().links.ready(scene.id).is_some()
+    })
+    .await;
+    drain(&scene, home.id(), 3_600, DrainRetained::Keep).await;
+    let asked = || scene.backend.count(Operation::Compute) + scene.backend.count(Operation::Info);
+    let before = asked();
+    scene.core.core().pokes.want(scene.session);
+    world::eventually("Core looked", async || {
+        asked() > before || !scene.computes().await.is_empty()
+    })
+    .await;
+    assert_eq!(
+        scene.backend.count(Operation::Suspend),
+        0,
+        "nobody could restore it"
+    );
+    let other = Node::start(&scene.core, &scene.backend, 1, 1).await;
+    world::eventually("it is suspended", async || {
+        scene.core.core().pokes.want(scene.session);
+        scene.row().await.compute_phase == ComputePhase::Suspended
+    })
+    .await;
+    is_drained(&scene, home.id()).await;
+    // The drain is over, and its node cordoned, which keeps nobody from going home.
+    scene.wake().await;
+    assert_eq!(scene.row().await.node_id, Some(home.id()));
+    assert_eq!(scene.slots(other.id()).await, (0, 0));
+}
+
+// inv: INV-C33
+#[tokio::test]
+async fn a_drain_that_releases_ends_the_retention_of_what_is_suspended_there_at_its_deadline() {
+    let core = core(On::Sqlite).await;
+    let backend = Backend::new();
+    let node = Node::start(&core, &backend, 1, 2).await;
+    let scene = Scene::begin(core, backend).await;
+    let row = scene.until_phase(ComputePhase::Suspended).await;
+    drain(&scene, node.id(), 0, DrainRetained::Keep).await;
+    is_drained(&scene, node.id()).await;
+    assert_eq!(
+        scene.row().await.compute_phase,
+        ComputePhase::Suspended,
+        "it is kept"
+    );
+    drain(&scene, node.id(), 0, DrainRetained::Release).await;
+    let released = world::until(&scene.core, scene.id, AllocationState::Released).await;
+    assert_eq!(released.cause, Some(CleanupCause::Drain));
+    is_drained(&scene, node.id()).await;
+    assert!(scene.backend.is_clean(&row.reference()).await);
 }
