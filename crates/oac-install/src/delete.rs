@@ -23,9 +23,14 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// The kernel tells a mount, of the same file system too, before anything in it is looked at.
+const OWN: ResolveFlags = ResolveFlags::NO_XDEV.union(ResolveFlags::NO_SYMLINKS);
+
 /// Deletes the directory `path` below `home` and what is in it, but what `keeps` names by its path and what is mounted
-/// there. The paths of mounts that were kept. A missing directory is success, and so is one that only a link leads to:
-/// what is there is not the home's.
+/// there. The paths of mounts that were kept, that of a directory above it too. A missing directory is success.
+///
+/// # Errors
+/// Also when a link leads to it: whether what is there is the home's is for whoever made the link to say.
 pub(crate) fn delete(
     home: &Path,
     path: &Path,
@@ -39,13 +44,10 @@ pub(crate) fn delete(
     let (Some(parent), Some(name)) = (below.parent(), below.file_name()) else {
         return Err(failed(Errno::INVAL));
     };
-    let opened = open(home, DIRECTORY, Mode::empty()).and_then(|home| match parent.as_os_str().is_empty() {
-        true => Ok(home),
-        false => openat2(&home, parent, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS),
-    });
-    let parent = match opened {
+    let parent = match within(home, parent) {
         Ok(parent) => parent,
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(Vec::new()),
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(Errno::XDEV) => return Ok(vec![home.join(parent)]),
         Err(errno) => return Err(failed(errno)),
     };
     match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -61,6 +63,30 @@ pub(crate) fn delete(
     walk.entry(&parent, name, path)?;
     rustix::fs::fsync(&parent).map_err(failed)?;
     Ok(walk.mounts)
+}
+
+/// Deletes the directories in `path` below `home` in which there is nothing.
+pub(crate) fn delete_empty(home: &Path, path: &Path) {
+    let Some(directory) = path
+        .strip_prefix(home)
+        .ok()
+        .and_then(|below| within(home, below).ok())
+    else {
+        return;
+    };
+    for entry in Dir::read_from(&directory).into_iter().flatten().flatten() {
+        // Anything else is refused.
+        let _ = unlinkat(&directory, entry.file_name(), AtFlags::REMOVEDIR);
+    }
+}
+
+/// A directory of `home`'s own: behind no link, and on no mount below it.
+fn within(home: &Path, below: &Path) -> Result<OwnedFd, Errno> {
+    let home = open(home, DIRECTORY, Mode::empty())?;
+    if below.as_os_str().is_empty() {
+        return Ok(home);
+    }
+    openat2(&home, below, DIRECTORY, Mode::empty(), OWN)
 }
 
 /// Likewise of everything in the directory `home`, which itself stays.
@@ -110,9 +136,7 @@ impl Walk<'_> {
                 Err(errno) => Err(failed(errno)),
             };
         }
-        // The kernel tells a mount, of the same file system too, before anything in it is looked at.
-        let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-        let directory = match openat2(parent, name, DIRECTORY, Mode::empty(), within) {
+        let directory = match openat2(parent, name, DIRECTORY, Mode::empty(), OWN) {
             Ok(directory) => directory,
             Err(Errno::XDEV) => {
                 self.mounts.push(path.to_owned());
@@ -188,12 +212,16 @@ mod tests {
         std::os::unix::fs::symlink(&outside, &root).unwrap();
         assert!(delete(temp.path(), &root, &|_| false).is_err());
         assert!(outside.join("deep/file").exists());
-        // And through one above it, which leads to nothing of the home's.
+        // And through one above it, which nobody says is the home's.
         fs::remove_file(&root).unwrap();
         fs::create_dir(&root).unwrap();
+        fs::create_dir(outside.join("empty")).unwrap();
         std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
-        delete(&root, &root.join("link/deep"), &|_| false).unwrap();
-        assert!(outside.join("deep/file").exists());
+        assert!(delete(&root, &root.join("link/deep"), &|_| false).is_err());
+        delete_empty(&root, &root.join("link"));
+        assert!(outside.join("deep/file").exists() && outside.join("empty").exists());
+        delete_empty(temp.path(), &outside);
+        assert!(outside.join("deep/file").exists() && !outside.join("empty").exists());
         // A home is emptied of its links, and of nothing behind one; it is not one itself.
         empty(&root).unwrap();
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
@@ -226,6 +254,14 @@ mod tests {
             assert_eq!(kept.unwrap(), std::slice::from_ref(at), "{again}");
             assert_eq!(fs::read_to_string(others.join("file")).unwrap(), "kept");
         }
+        // Above it.
+        let above = root.join("above");
+        fs::create_dir(&above).unwrap();
+        run("mount", &[Path::new("--bind"), &others, &above]);
+        let kept = delete(temp.path(), &above.join("file"), &|_| false);
+        run("umount", &[&above]);
+        assert_eq!(kept.unwrap(), std::slice::from_ref(&above));
+        assert_eq!(fs::read_to_string(others.join("file")).unwrap(), "kept");
         delete(temp.path(), &root, &|_| false).unwrap();
         assert!(!root.exists());
     }

@@ -354,7 +354,9 @@ impl Removing<'_> {
         use std::os::unix::fs::PermissionsExt;
         let host = self.host;
         let home = host.home();
-        for group in record.iter().flat_map(|record| &record.groups_added) {
+        // One that was made again by hand is in no group by the installer.
+        let given = record.filter(|record| !record.created);
+        for group in given.iter().flat_map(|record| &record.groups_added) {
             if facts.member_of.contains(group) {
                 tools::act(host, "gpasswd", &["-d", ACCOUNT_NAME, group])?;
                 told.deleted

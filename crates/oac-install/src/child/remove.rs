@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{ask::word, check::ENGINE, enrolled, inspected, runtime};
 use crate::{
-    delete::{DeleteError, delete, empty},
+    delete::{DeleteError, delete, delete_empty, empty},
     hint::Hint,
     host::Host,
     plan::{inspection::Word, place::LABEL},
@@ -138,9 +138,7 @@ pub(crate) fn drop_state(host: &Host, installation: InstallationId, removal: Rem
         }
     }
     // What an earlier run was ended in, when nothing but the folder was left. Anything else is not empty.
-    for entry in std::fs::read_dir(host.stores()).into_iter().flatten().flatten() {
-        let _ = std::fs::remove_dir(entry.path());
-    }
+    delete_empty(&home, &host.stores());
     pass("u3");
     if state.is_used {
         return Ok(state);
@@ -207,6 +205,8 @@ fn stores(host: &Host, installation: InstallationId) -> Vec<PathBuf> {
 
 /// Whether a process of this account has its program or an open file below `path`.
 fn is_used(path: &Path) -> bool {
+    // As the kernel names it, whatever links lead there.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut processes = processes.filter(|entry| {

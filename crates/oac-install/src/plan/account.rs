@@ -129,13 +129,15 @@ pub fn next(facts: &Facts, group: &str) -> Option<Change> {
     };
     if record.pending.0 == Some(Pending::Account) || record.gid != entry.gid {
         let created = is_made(record, Some(entry));
-        let home_mode = match created == record.created {
-            true => record.home_mode.0,
-            false => Some(mode(&facts.home)),
+        // Made again by hand, it is in the groups that it was put in by hand.
+        let (home_mode, groups_added) = match created == record.created {
+            true => (record.home_mode.0, record.groups_added.clone()),
+            false => (Some(mode(&facts.home)), Vec::new()),
         };
         return Some(Change::Record(Account {
             created,
             gid: entry.gid,
+            groups_added,
             home_mode: home_mode.into(),
             pending: Nullable(None),
             ..record.clone()
@@ -339,8 +341,13 @@ mod tests {
             panic!("no record");
         };
         assert_eq!(
-            (record.created, record.gid, record.home_mode.0),
-            (false, 1234, Some(0o750))
+            (
+                record.created,
+                record.gid,
+                record.home_mode.0,
+                record.groups_added.as_slice()
+            ),
+            (false, 1234, Some(0o750), [].as_slice())
         );
         assert!(Account::decode(&record.encode()).is_some());
         // One whose group was not known yet when the run was ended is the installer's.

@@ -107,7 +107,11 @@ pub fn checkpoint_root(
                 path: recorded.to_owned(),
             })
         }
-        (Some(given), _) if given != default && Path::new(given).starts_with(home) => {
+        (Some(given), recorded)
+            if !(registered && recorded == Some(given))
+                && given != default
+                && Path::new(given).starts_with(home) =>
+        {
             Err(Hint::CheckpointRootInside {
                 home: home.to_owned(),
             })
@@ -205,6 +209,11 @@ mod tests {
         for given in ["/home", "/home/x", "/home/default/x"] {
             assert_eq!(of(Microsandbox, Some(given), None, false), inside, "{given}");
         }
+        // One that was recorded before that was refused stays.
+        assert_eq!(
+            of(Microsandbox, Some("/home/x"), Some("/home/x"), true),
+            some("/home/x")
+        );
         let differs = Err(Hint::CheckpointRootDiffers { path: "/r".into() });
         assert_eq!(of(Microsandbox, Some("/a"), Some("/r"), true), differs);
     }

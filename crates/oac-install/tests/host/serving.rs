@@ -157,7 +157,13 @@ async fn host_the_service_reaches_core_by_its_proxy_and_comes_back_until_core_do
     .unwrap();
     let uninstall = ["--uninstall", "--installation-id", &id.to_string()].map(str::to_owned);
     // By the service's own proxies, since the shell has none.
+    proxy.asked();
     place.run(&uninstall, "", "", "").await.ok();
+    let asked = proxy.asked();
+    assert!(
+        !asked.is_empty() && asked.iter().all(|asked| *asked == known),
+        "{asked:?}"
+    );
     let ada_s = Noise {
         begins: "file /home/ada",
         why: "she ran a command there",
