@@ -182,7 +182,7 @@ async fn host_cores_own_host_runs_sandboxes_only_once_it_is_added_as_a_node_like
         .await
         .unwrap();
     assert_eq!(account, account_before);
-    host.output("! ls -d /etc/oac-node /var/lib/oac-node/.oac/nodes/* 2>/dev/null")
+    host.output("! ls -d /etc/oac-node && ! ls -d /var/lib/oac-node/.oac/nodes/*")
         .await
         .unwrap();
     assert_eq!(core("GET", "/sandbox/deployment", None).await.unwrap().0, 200);
